@@ -1,0 +1,1 @@
+//! `RefCount`: placeholder until the helper's commit.

@@ -1,0 +1,116 @@
+//! The facade between the kernel and what orders its threads: here std's, in `loom_model` loom's.
+
+pub use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// A cell whose every access goes through a closure, so that a model checker can watch it.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    /// A cell that holds `value`.
+    pub const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Gives `f` a pointer to read through.
+    #[inline(always)]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Gives `f` a pointer to write through.
+    #[inline(always)]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// The owner's half of the asymmetric store-load barrier: costs nothing, orders the compiler only.
+/// Pairs with [`heavy_barrier`], which makes every other thread execute a full one.
+#[inline(always)]
+pub fn light_barrier() {
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// The other half of [`light_barrier`]: `false` where this system has none, and then nothing may
+/// be concluded about what owners have stored.
+pub fn heavy_barrier() -> bool {
+    crate::os::membarrier()
+}
+
+/// One turn of waiting for another thread.
+pub fn pause() {
+    std::thread::yield_now();
+}
+
+/// A statistic with one writer: orders nothing, is not modelled.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// A tally of 0.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds `n`; only the one writer may call this.
+    #[inline(always)]
+    pub fn add(&self, n: u64) {
+        // Ordering: Relaxed - statistic with one writer; nothing is published through it.
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// The value now, or shortly before.
+    pub fn get(&self) -> u64 {
+        // Ordering: Relaxed - as in `add`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A statistic with many writers: orders nothing, is not modelled.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// A counter of 0.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Takes `n` away.
+    pub fn sub(&self, n: u64) {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// The value now, or shortly before.
+    pub fn get(&self) -> u64 {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Makes the functions in it `const` where the facade's constructors are.
+macro_rules! const_fn {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block)*) => {
+        $($(#[$meta])* $vis const fn $name($($arg: $ty),*) -> $ret $body)*
+    };
+}
+pub(crate) use const_fn;
+
+/// An array of `n` equal, freshly built values.
+macro_rules! array {
+    ($value:expr; $n:expr) => {
+        [const { $value }; $n]
+    };
+}
+pub(crate) use array;
