@@ -9,10 +9,8 @@ pub mod kernel {
     pub const CLASSES: usize = crate::class::COUNT;
     /// Pools with a place in the inline table of a thread; the rest take the slow table.
     pub const POOLS_PER_TABLE: usize = 64;
-    /// Cells of one slab of an arena.
-    pub const SLAB_CELLS: usize = 256;
-    /// Slabs that an arena can have: 2^24 cells in all.
-    pub const SLABS: usize = 1 << 16;
+    /// Slabs that an arena can have; of 1,024 control blocks that is 2^24 in all.
+    pub const SLABS: usize = 1 << 14;
     /// Last generation of a control block; a block that has reached it retires.
     pub const LAST_GENERATION: u32 = u32::MAX;
     /// Owners at which a count saturates: the buffer is leaked, never freed under an owner.
@@ -29,8 +27,6 @@ pub mod model {
     pub const CLASSES: usize = 1;
     /// See [`super::kernel::POOLS_PER_TABLE`].
     pub const POOLS_PER_TABLE: usize = 2;
-    /// See [`super::kernel::SLAB_CELLS`].
-    pub const SLAB_CELLS: usize = 4;
     /// See [`super::kernel::SLABS`].
     pub const SLABS: usize = 2;
     /// See [`super::kernel::LAST_GENERATION`].
