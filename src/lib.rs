@@ -7,6 +7,7 @@ mod error;
 #[doc(hidden)]
 pub mod kernel;
 mod os;
+pub mod source;
 mod sync;
 use constants::kernel as tuning;
 #[path = "tuning.rs"]

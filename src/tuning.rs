@@ -36,3 +36,33 @@ pub mod model {
     /// See [`super::kernel::BUSY_LOOKS`].
     pub const BUSY_LOOKS: u32 = 1;
 }
+
+/// Values of the memory sources.
+pub mod source {
+    /// Blocks from this size up are mappings of their own (glibc's own threshold to begin with).
+    pub const MAPPED_FROM: usize = 128 << 10;
+    /// Size of a huge page.
+    pub const HUGE_PAGE: usize = 2 << 20;
+    /// Mappings from this size up are aligned to a huge page, with the advice to use them.
+    /// Resting ones are zeroed by `MADV_DONTNEED`, smaller ones by a fill. Microseconds to make
+    /// a resident block zero, then also to write all of it (medians, 2-core Zen 3 VM, Linux 6.18;
+    /// table in `docs/measurements.md`):
+    ///
+    /// | block | pages | fill | discard | fill + write | discard + write |
+    /// |---|---|---|---|---|---|
+    /// | 1 MiB | 4 KiB | 22 | 67 | 46 | 630 |
+    /// | 2 MiB | 4 KiB | 46 | 130 | 98 | 1,270 |
+    /// | 2 MiB | 2 MiB | 43 | 11 | 86 | 125 |
+    /// | 16 MiB | 2 MiB | 491 | 55 | 974 | 1,140 |
+    /// | 80 MB | 2 MiB | 2,379 | 262 | 6,733 | 10,041 |
+    ///
+    /// With 4 KiB pages a fill wins always. With huge pages discarding is 4 to 13 times cheaper
+    /// for what is not touched, and costs at most 1.2 to 2 times as much in all if everything is.
+    pub const HUGE_FROM: usize = HUGE_PAGE;
+    /// Largest alignment that the heap gives without padding.
+    pub const HEAP_NATURAL_ALIGN: usize = 16;
+    /// Larger alignments are raised to this, from which on glibc packs padded blocks.
+    pub const HEAP_PACKED_ALIGN: usize = 128;
+    /// Bytes in front of each aligned block of glibc's heap.
+    pub const HEAP_HEADER: usize = 16;
+}
