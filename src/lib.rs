@@ -3,6 +3,7 @@
 
 pub mod allocator;
 pub mod class;
+pub mod conformance;
 mod error;
 #[doc(hidden)]
 pub mod kernel;

@@ -5,4 +5,5 @@
 pub(crate) use super::{sync, tuning};
 
 pub mod count;
+pub mod reserve;
 pub mod state;
