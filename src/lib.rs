@@ -5,6 +5,7 @@ pub mod allocator;
 pub mod class;
 pub mod conformance;
 mod error;
+pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
 mod os;
