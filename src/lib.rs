@@ -8,6 +8,8 @@ pub mod class;
 mod element;
 mod error;
 mod handle;
+pub mod conformance;
+pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
 mod os;
