@@ -59,7 +59,8 @@ impl Tally {
     #[inline(always)]
     pub fn add(&self, n: u64) {
         // Ordering: Relaxed - statistic with one writer; nothing is published through it.
-        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
     }
 
     /// The value now, or shortly before.

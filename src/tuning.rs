@@ -36,7 +36,7 @@ pub mod model {
     /// See [`super::kernel::LAST_GENERATION`].
     pub const LAST_GENERATION: u32 = 3;
     /// See [`super::kernel::OWNERS_LIMIT`].
-    pub const OWNERS_LIMIT: u32 = 1 << 30;
+    pub const OWNERS_LIMIT: u32 = 8;
     /// See [`super::kernel::BUSY_LOOKS`].
     pub const BUSY_LOOKS: u32 = 1;
 }
