@@ -234,7 +234,7 @@ impl State {
             if seen.generation() != generation || seen.is_released() {
                 return Err(Stale);
             }
-            // Ordering: Acquire - E1, with `share`: length, element type and payload are visible,
+            // Ordering: Acquire - E1, with `enter`: length, element type and payload are visible,
             // though the handle may have come by a channel that orders nothing.
             match self.0.compare_exchange_weak(
                 seen.0,
@@ -322,8 +322,8 @@ impl State {
         let drift = (before.stored() as u32).abs_diff(SATURATED);
         if drift > DRIFT {
             let word = Snapshot::pack(SATURATED, before.generation());
-            // Ordering: Relaxed - as an RMW it continues the release sequence of E1; nothing is
-            // ever given back, so E2 does not matter.
+            // Ordering: Relaxed - as an RMW it continues the release sequence that `enter` began;
+            // nothing is ever given back, so earlier releases do not matter.
             self.0.swap(word, Ordering::Relaxed);
         }
     }
