@@ -17,6 +17,7 @@ mod os;
 #[cfg(feature = "shuttle")]
 #[doc(hidden)]
 pub mod shuttle_model;
+pub mod source;
 mod sync;
 use constants::kernel as tuning;
 #[path = "tuning.rs"]
