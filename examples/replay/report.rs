@@ -9,7 +9,7 @@ use crate::contender::Kind;
 use crate::run::Measured;
 
 /// Columns of the longest bar.
-const BAR: usize = 16;
+const BAR: usize = 10;
 
 /// One line of `--json`: what one contender needed for one trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,25 +91,23 @@ pub fn table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new();
     table
         .load_style(UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic);
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header([
-        "trace",
-        "contender",
-        "ns/op",
-        "of system",
+        "\ntrace",
+        "\ncontender",
+        "\nns/op",
+        "of\nsystem",
         "",
-        "minor faults",
-        "hit rate",
-        "peak live",
-        "peak resident",
-        "resident at end",
-        "waiting",
-        "stamping",
+        "minor\nfaults",
+        "hit\nrate",
+        "peak\nlive",
+        "peak\nresident",
+        "resident\nat end",
     ]);
     for outcome in outcomes {
         table.add_row(cells(outcome, outcomes));
     }
-    for numbers in [2, 3, 5, 6, 7, 8, 9, 10, 11] {
+    for numbers in [2, 3, 5, 6, 7, 8, 9] {
         if let Some(column) = table.column_mut(numbers) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -117,7 +115,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
     table
 }
 
-fn cells(outcome: &Outcome, all: &[Outcome]) -> [String; 12] {
+fn cells(outcome: &Outcome, all: &[Outcome]) -> [String; 10] {
     let row = &outcome.row;
     let rivals = || {
         all.iter()
@@ -138,8 +136,6 @@ fn cells(outcome: &Outcome, all: &[Outcome]) -> [String; 12] {
         bytes(Some(row.peak_live_bytes)),
         bytes(row.peak_resident_bytes),
         bytes(row.resident_after_bytes),
-        milliseconds(outcome.waiting_ns),
-        milliseconds(outcome.stamping_ns),
     ]
 }
 
@@ -155,8 +151,24 @@ pub fn summary(outcomes: &[Outcome], rounds: usize) -> String {
     if rounds > 1 {
         text += &format!(", the median by time of {rounds} rounds");
     }
-    text += ".\nns/op: in the allocator, touching each page included; waiting for another thread's \
-             block and stamping apart.\nResident: growth over the process before the replay.";
+    text += ".\nns/op: in the allocator, touching each page included.";
+    for kind in Kind::ALL {
+        let mine = || {
+            outcomes
+                .iter()
+                .filter(|outcome| outcome.row.contender == kind.name())
+        };
+        let waiting: f64 = mine().map(|outcome| outcome.waiting_ns).sum();
+        let stamping: f64 = mine().map(|outcome| outcome.stamping_ns).sum();
+        if mine().next().is_some() {
+            text += &format!(
+                "\nBesides, {kind}: {:.1} ms waiting for blocks of other threads, {:.1} ms stamping.",
+                waiting.max(0.0) / 1e6,
+                stamping.max(0.0) / 1e6,
+            );
+        }
+    }
+    text += "\nResident: growth over the process before the replay, pages of files left out.";
     if outcomes.iter().any(|outcome| !outcome.peak_is_exact) {
         text += "\nThis system cannot reset the peak: peak resident is that of the process's life.";
     }
@@ -165,10 +177,6 @@ pub fn summary(outcomes: &[Outcome], rounds: usize) -> String {
 
 fn known(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-fn milliseconds(nanoseconds: f64) -> String {
-    format!("{:.1} ms", nanoseconds.max(0.0) / 1e6)
 }
 
 /// A bar of `share` of the full length, in steps of an eighth of a column.
