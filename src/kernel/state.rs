@@ -57,7 +57,7 @@ pub const TABLE: [Row; 10] = [
     row("T7", "1, g", "take back unique", "released, g", "CAS"),
     row("T8", "n >= 1, g", "forced release", "released, g", "CAS"),
     row("T9", "n at the limit", "owner adds", "saturated, g", "swap"),
-    row("T10", "released, last generation", "towards a next generation", "the control block retires", "none"),
+    row("T10", "1, last generation", "owner releases: the claim", "released; the control block retires", "fetch_sub"),
 ];
 
 /// A decoded state word.
@@ -227,10 +227,15 @@ impl State {
     }
 
     /// T7: the only owner takes the block back as unique; handles of this generation are stale
-    /// from here on. `false` when there are other owners, or a handle is being upgraded.
+    /// from here on. `false` when there are other owners, when a handle is being upgraded, or in
+    /// the last generation (T10), after which there is none to share the block in again.
     #[inline]
     pub fn try_unique(&self) -> bool {
-        let seen = Snapshot::pack(0, self.load().generation());
+        let generation = self.load().generation();
+        if generation >= LAST_GENERATION {
+            return false;
+        }
+        let seen = Snapshot::pack(0, generation);
         // Ordering: Acquire - E2, with earlier releases: they are done with the payload. A load of
         // the count would not do: a handle could be upgraded behind it.
         self.0
