@@ -88,8 +88,16 @@ pub const OURS: &str = "ndpool";
 /// Joins by preload.
 pub const PRELOADED: &str = "tcmalloc";
 /// General allocators.
-pub const ALLOCATORS: [&str; 8] =
-    [OURS, "glibc", "glibc-raised", "mimalloc", "jemalloc", "snmalloc", "rpmalloc", PRELOADED];
+pub const ALLOCATORS: [&str; 8] = [
+    OURS,
+    "glibc",
+    "glibc-raised",
+    "mimalloc",
+    "jemalloc",
+    "snmalloc",
+    "rpmalloc",
+    PRELOADED,
+];
 /// Pools, and what is written by hand in their place.
 pub const POOLS: [&str; 8] = [
     OURS,

@@ -88,14 +88,20 @@ impl<A: Named, const ALIGN: usize> Contender for Allocator<A, ALIGN> {
     fn allocate(&'static self, len: usize) -> Raw {
         // SAFETY: the harness never asks for zero bytes.
         let start = unsafe { A::IT.alloc(Self::layout(len)) };
-        Raw { start: NonNull::new(start).expect("out of memory"), len }
+        Raw {
+            start: NonNull::new(start).expect("out of memory"),
+            len,
+        }
     }
 
     #[inline(always)]
     fn zeroed(&'static self, len: usize) -> Raw {
         // SAFETY: the harness never asks for zero bytes.
         let start = unsafe { A::IT.alloc_zeroed(Self::layout(len)) };
-        Raw { start: NonNull::new(start).expect("out of memory"), len }
+        Raw {
+            start: NonNull::new(start).expect("out of memory"),
+            len,
+        }
     }
 
     #[inline(always)]
@@ -167,7 +173,10 @@ impl Named for Raised {
             let kept = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, HIGHEST_MMAP_THRESHOLD) };
             // SAFETY: as above.
             let untrimmed = unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX) };
-            assert!(kept == 1 && untrimmed == 1, "glibc refused the raised thresholds");
+            assert!(
+                kept == 1 && untrimmed == 1,
+                "glibc refused the raised thresholds"
+            );
         }
     }
 

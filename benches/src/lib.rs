@@ -4,10 +4,14 @@
 //! as they run. The contenders of a case take turns, round by round, so that all meet the same load on the machine.
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
-#![deny(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block)]
+#![deny(
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block
+)]
 
 mod case;
 mod contender;
+mod counts;
 mod measure;
 mod pools;
 mod report;
@@ -78,15 +82,29 @@ fn cell(budget: &str) -> io::Result<()> {
 }
 
 fn bench(options: &Options) -> io::Result<()> {
-    if let Some(unknown) = options.only.iter().find(|name| workloads::ALL.iter().all(|it| it.name != **name)) {
-        return Err(io::Error::other(format!("no workload {unknown}; see --list")));
+    if let Some(unknown) = options
+        .only
+        .iter()
+        .find(|name| workloads::ALL.iter().all(|it| it.name != **name))
+    {
+        return Err(io::Error::other(format!(
+            "no workload {unknown}; see --list"
+        )));
     }
     let chosen = workloads::ALL
         .iter()
         .filter(|it| options.only.is_empty() || options.only.iter().any(|name| name == it.name));
     let plan = Plan {
-        rounds: options.rounds.unwrap_or(if options.quick { 3 } else { 5 }).into(),
-        budget: Duration::from_millis(options.budget.unwrap_or(if options.quick { 18 } else { 90 }).into()),
+        rounds: options
+            .rounds
+            .unwrap_or(if options.quick { 3 } else { 5 })
+            .into(),
+        budget: Duration::from_millis(
+            options
+                .budget
+                .unwrap_or(if options.quick { 18 } else { 90 })
+                .into(),
+        ),
         quick: options.quick,
         contenders: options.contender.clone(),
         case: options.case.clone(),

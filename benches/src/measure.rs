@@ -64,18 +64,31 @@ pub struct Meter {
     syscalls: Option<Counter>,
     instructions: Option<Counter>,
     resident_before: u64,
+    faults_before: i64,
 }
 
 impl Meter {
     /// Opens what the machine allows and resets the resident peak.
     pub fn start() -> Self {
-        let syscalls = Tracepoint::with_name("raw_syscalls/sys_enter")
-            .and_then(|event| Builder::new(event).include_kernel().inherit(true).build())
+        let syscalls = system_call().and_then(|event| {
+            Builder::new(event)
+                .include_kernel()
+                .inherit(true)
+                .build()
+                .ok()
+        });
+        let instructions = Builder::new(Hardware::INSTRUCTIONS)
+            .inherit(true)
+            .build()
             .ok();
-        let instructions = Builder::new(Hardware::INSTRUCTIONS).inherit(true).build().ok();
         // Where the reset is refused the peak of the process's start stays, which is small.
         let _ = fs::write("/proc/self/clear_refs", "5");
-        Self { syscalls, instructions, resident_before: status_kib("VmRSS:") }
+        Self {
+            syscalls,
+            instructions,
+            resident_before: status_kib("VmRSS:"),
+            faults_before: minor_faults(),
+        }
     }
 
     /// Highest resident memory since the start, less what was resident then.
@@ -88,50 +101,92 @@ impl Meter {
         status_kib("VmRSS:").saturating_sub(self.resident_before)
     }
 
-    /// Counts over one untimed run: a tracepoint would slow the timed ones.
-    fn count(&mut self, run: &mut dyn FnMut(u64) -> f64, ops: u64) -> (Option<u64>, Option<u64>) {
+    /// Minor faults since the start.
+    pub fn faults(&self) -> i64 {
+        minor_faults() - self.faults_before
+    }
+
+    /// System calls and instructions of one operation on one thread, over untimed runs: a tracepoint would slow the
+    /// timed ones. What a batch costs besides its operations is in a short run as in a long one, and cancels out.
+    fn count(
+        &mut self,
+        run: &mut dyn FnMut(u64) -> f64,
+        ops: u64,
+        threads: u64,
+    ) -> [Option<f64>; 2] {
+        let more = ops.max(2);
+        let [short, long] = [1, 1 + more].map(|ops| {
+            self.enable();
+            run(ops);
+            self.read()
+        });
+        [0, 1].map(|which| {
+            let extra = long[which]?.saturating_sub(short[which]?);
+            Some(extra as f64 / (more * threads) as f64)
+        })
+    }
+
+    fn enable(&mut self) {
         for counter in [&mut self.syscalls, &mut self.instructions] {
-            if counter.as_mut().is_some_and(|it| it.reset().and_then(|()| it.enable()).is_err()) {
+            if counter
+                .as_mut()
+                .is_some_and(|it| it.reset().and_then(|()| it.enable()).is_err())
+            {
                 *counter = None;
             }
         }
-        run(ops);
-        let mut read = [None, None];
-        for (value, counter) in read.iter_mut().zip([&mut self.syscalls, &mut self.instructions]) {
-            if let Some(it) = counter {
-                *value = it.disable().and_then(|()| it.read()).ok();
-            }
-        }
-        (read[0], read[1])
+    }
+
+    fn read(&mut self) -> [Option<u64>; 2] {
+        [&mut self.syscalls, &mut self.instructions].map(|counter| {
+            let counter = counter.as_mut()?;
+            counter.disable().and_then(|()| counter.read()).ok()
+        })
     }
 
     /// Warms up, sizes the batches, times them, then counts. `run(n)` does `n` operations on each of `threads`
     /// threads and returns the nanoseconds that one of them took.
-    fn sample(&mut self, budget: Duration, threads: u64, run: &mut dyn FnMut(u64) -> f64) -> Sample {
+    fn sample(
+        &mut self,
+        budget: Duration,
+        threads: u64,
+        run: &mut dyn FnMut(u64) -> f64,
+    ) -> Sample {
         let slice = budget.as_nanos() as f64 / BATCHES as f64;
         let ops = batch_size(slice, run);
         let mut times = Vec::with_capacity(BATCHES);
         let faults = minor_faults();
         let mut spent = 0.0;
-        while times.len() < BATCHES && (times.len() < FEWEST || spent < 2.0 * slice * BATCHES as f64) {
+        while times.len() < BATCHES
+            && (times.len() < FEWEST || spent < 2.0 * slice * BATCHES as f64)
+        {
             let ns = run(ops);
             times.push(ns / ops as f64);
             spent += ns;
         }
         let timed = ops * times.len() as u64;
         let faults = minor_faults() - faults;
-        let (syscalls, instructions) = self.count(run, ops);
-        let per_counted = |count: u64| count as f64 / (ops * threads) as f64;
+        let [syscalls_per_op, instructions_per_op] = self.count(run, ops, threads);
         Sample {
             ops: timed * threads,
             ns_per_op: median(&mut times),
             faults_per_op: faults as f64 / (timed * threads) as f64,
-            syscalls_per_op: syscalls.map(per_counted),
-            instructions_per_op: instructions.map(per_counted),
+            syscalls_per_op,
+            instructions_per_op,
             peak_kib: Some(self.peak_kib()),
             ..Sample::default()
         }
     }
+}
+
+/// The entry of any system call, if this process may trace it.
+fn system_call() -> Option<Tracepoint> {
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .iter()
+        .find_map(|root| {
+            let id = fs::read_to_string(format!("{root}/events/raw_syscalls/sys_enter/id")).ok()?;
+            Some(Tracepoint::with_id(id.trim().parse().ok()?))
+        })
 }
 
 /// Runs ever larger batches, which is also the warm-up, until one fills `slice` nanoseconds.
@@ -154,7 +209,11 @@ pub fn median(values: &mut [f64]) -> f64 {
     assert!(!values.is_empty(), "a median of something");
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    }
 }
 
 /// Measures `work(n)`, which does `n` operations, on this thread.
@@ -169,7 +228,11 @@ pub fn alone(budget: Duration, mut work: impl FnMut(u64)) -> Sample {
 
 /// Measures threads that work at the same time. `make(i)` runs on the `i`-th and returns its work; the time of an
 /// operation is the mean over the threads of what each took by its own clock.
-pub fn team<W: FnMut(u64)>(threads: usize, budget: Duration, make: impl Fn(usize) -> W + Sync) -> Sample {
+pub fn team<W: FnMut(u64)>(
+    threads: usize,
+    budget: Duration,
+    make: impl Fn(usize) -> W + Sync,
+) -> Sample {
     let mut meter = Meter::start();
     let gate = Barrier::new(threads + 1);
     // The number of operations of the coming batch; 0 ends the team.
@@ -240,7 +303,11 @@ fn status_kib(field: &str) -> u64 {
         .ok()
         .and_then(|text| {
             let line = text.lines().find(|line| line.starts_with(field))?;
-            line[field.len()..].trim().trim_end_matches(" kB").parse().ok()
+            line[field.len()..]
+                .trim()
+                .trim_end_matches(" kB")
+                .parse()
+                .ok()
         })
         .unwrap_or(0)
 }

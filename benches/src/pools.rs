@@ -248,7 +248,10 @@ mod peers {
         type Block = lockfree_object_pool::LinearReusable<'static, Vec<u8>>;
 
         fn new(_: Setup) -> Self {
-            Self(lockfree_object_pool::LinearObjectPool::new(Vec::new, |_| ()))
+            Self(lockfree_object_pool::LinearObjectPool::new(
+                Vec::new,
+                |_| (),
+            ))
         }
 
         #[inline(always)]
@@ -303,14 +306,20 @@ mod peers {
             if vec.capacity() < len {
                 vec.reserve_exact(len);
             }
-            Keyed { key: vec.key(), start: vec.as_mut_ptr() }
+            Keyed {
+                key: vec.key(),
+                start: vec.as_mut_ptr(),
+            }
         }
 
         #[inline(always)]
         fn zeroed(&'static self, len: usize) -> Keyed {
             let mut vec = self.0.create().expect("sharded-slab has room");
             fill(&mut vec, len);
-            Keyed { key: vec.key(), start: vec.as_mut_ptr() }
+            Keyed {
+                key: vec.key(),
+                start: vec.as_mut_ptr(),
+            }
         }
 
         #[inline(always)]

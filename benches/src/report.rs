@@ -29,14 +29,21 @@ impl Summary {
     /// Median of a figure over the rounds, if every round has it.
     pub fn figure(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         let mut values: Vec<f64> = self.rows.iter().map(of).collect::<Option<_>>()?;
-        if values.is_empty() { None } else { Some(median(&mut values)) }
+        if values.is_empty() {
+            None
+        } else {
+            Some(median(&mut values))
+        }
     }
 }
 
 /// The contenders of a case that were measured, in the case's order.
 pub fn summaries(case: &Case, rows: &[Row]) -> Vec<Summary> {
     let of = |contender: &str| -> Vec<Row> {
-        rows.iter().filter(|row| row.case == case.label && row.contender == contender).cloned().collect()
+        rows.iter()
+            .filter(|row| row.case == case.label && row.contender == contender)
+            .cloned()
+            .collect()
     };
     let ours = of(OURS);
     case.contenders
@@ -47,7 +54,13 @@ pub fn summaries(case: &Case, rows: &[Row]) -> Vec<Summary> {
             let mut times: Vec<f64> = theirs.iter().map(|row| row.sample.ns_per_op).collect();
             let ns = median(&mut times);
             let spread = (times[times.len() - 1] - times[0]) / 2.0 / ns;
-            Summary { contender, ns, spread, ratio: ratio(&ours, &theirs), rows: theirs.into_iter().map(|row| row.sample).collect() }
+            Summary {
+                contender,
+                ns,
+                spread,
+                ratio: ratio(&ours, &theirs),
+                rows: theirs.into_iter().map(|row| row.sample).collect(),
+            }
         })
         .collect()
 }
@@ -61,7 +74,11 @@ fn ratio(ours: &[Row], theirs: &[Row]) -> Option<f64> {
             Some(our.sample.ns_per_op / their.sample.ns_per_op)
         })
         .collect();
-    if ratios.is_empty() { None } else { Some(median(&mut ratios)) }
+    if ratios.is_empty() {
+        None
+    } else {
+        Some(median(&mut ratios))
+    }
 }
 
 /// A column that is shown only if a row has it.
@@ -72,37 +89,98 @@ struct Column {
 }
 
 const COLUMNS: &[Column] = &[
-    Column { heading: "faults", of: |it| Some(it.faults_per_op), show: count },
-    Column { heading: "syscalls", of: |it| it.syscalls_per_op, show: count },
-    Column { heading: "instr", of: |it| it.instructions_per_op, show: count },
-    Column { heading: "peak MiB", of: |it| it.peak_kib.map(|kib| kib as f64), show: mebibytes },
-    Column { heading: "p50", of: |it| it.p50_ns.map(|ns| ns as f64), show: time },
-    Column { heading: "p99", of: |it| it.p99_ns.map(|ns| ns as f64), show: time },
-    Column { heading: "p99.9", of: |it| it.p999_ns.map(|ns| ns as f64), show: time },
-    Column { heading: "max", of: |it| it.max_ns.map(|ns| ns as f64), show: time },
-    Column { heading: "freed MiB", of: |it| it.freed_kib.map(|kib| kib as f64), show: mebibytes },
-    Column { heading: "2 s later", of: |it| it.settled_kib.map(|kib| kib as f64), show: mebibytes },
-    Column { heading: "trimmed", of: |it| it.trimmed_kib.map(|kib| kib as f64), show: mebibytes },
+    Column {
+        heading: "faults",
+        of: |it| Some(it.faults_per_op),
+        show: count,
+    },
+    Column {
+        heading: "syscalls",
+        of: |it| it.syscalls_per_op,
+        show: count,
+    },
+    Column {
+        heading: "instr",
+        of: |it| it.instructions_per_op,
+        show: count,
+    },
+    Column {
+        heading: "peak MiB",
+        of: |it| it.peak_kib.map(|kib| kib as f64),
+        show: mebibytes,
+    },
+    Column {
+        heading: "p50",
+        of: |it| it.p50_ns.map(|ns| ns as f64),
+        show: time,
+    },
+    Column {
+        heading: "p99",
+        of: |it| it.p99_ns.map(|ns| ns as f64),
+        show: time,
+    },
+    Column {
+        heading: "p99.9",
+        of: |it| it.p999_ns.map(|ns| ns as f64),
+        show: time,
+    },
+    Column {
+        heading: "max",
+        of: |it| it.max_ns.map(|ns| ns as f64),
+        show: time,
+    },
+    Column {
+        heading: "freed MiB",
+        of: |it| it.freed_kib.map(|kib| kib as f64),
+        show: mebibytes,
+    },
+    Column {
+        heading: "2 s later",
+        of: |it| it.settled_kib.map(|kib| kib as f64),
+        show: mebibytes,
+    },
+    Column {
+        heading: "trimmed",
+        of: |it| it.trimmed_kib.map(|kib| kib as f64),
+        show: mebibytes,
+    },
 ];
 
 /// Prints a workload's table.
 pub fn print(workload: &Workload, cases: &[Case], outcome: &Outcome) {
-    let columns: Vec<&Column> =
-        COLUMNS.iter().filter(|column| outcome.rows.iter().any(|row| (column.of)(&row.sample).is_some())).collect();
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|column| {
+            outcome
+                .rows
+                .iter()
+                .any(|row| (column.of)(&row.sample).is_some())
+        })
+        .collect();
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    let headings = ["case", "contender", "time", "+-"].into_iter().chain(columns.iter().map(|it| it.heading));
-    table.set_header(headings.chain(["ours/theirs", "slower than the fastest: a block per doubling"]));
+    let headings = ["case", "contender", "time", "+-"]
+        .into_iter()
+        .chain(columns.iter().map(|it| it.heading));
+    table.set_header(headings.chain([
+        "ours/theirs",
+        "slower than the fastest: a block per doubling",
+    ]));
     for case in cases {
         let summaries = summaries(case, &outcome.rows);
-        let fastest = summaries.iter().map(|it| it.ns).fold(f64::INFINITY, f64::min);
+        let fastest = summaries
+            .iter()
+            .map(|it| it.ns)
+            .fold(f64::INFINITY, f64::min);
         for (index, summary) in summaries.iter().enumerate() {
             let label = if index == 0 { case.label.as_str() } else { "" };
             let mut row = vec![Cell::new(label), Cell::new(summary.contender)];
             row.push(number(time(summary.ns)));
             row.push(number(format!("{:.0}%", summary.spread * 100.0)));
             for column in &columns {
-                row.push(number(summary.figure(column.of).map_or("-".into(), column.show)));
+                row.push(number(
+                    summary.figure(column.of).map_or("-".into(), column.show),
+                ));
             }
             row.push(number(match summary.ratio {
                 Some(ratio) if summary.contender != OURS => significant(ratio),
@@ -112,9 +190,15 @@ pub fn print(workload: &Workload, cases: &[Case], outcome: &Outcome) {
             table.add_row(row);
         }
     }
-    println!("\n{}: {} [per {}]\n{table}", workload.name, workload.title, workload.op);
+    println!(
+        "\n{}: {} [per {}]\n{table}",
+        workload.name, workload.title, workload.op
+    );
     for failure in &outcome.failures {
-        println!("  no result: {}, {}: {}", failure.case, failure.contender, failure.why);
+        println!(
+            "  no result: {}, {}: {}",
+            failure.case, failure.contender, failure.why
+        );
     }
 }
 
@@ -188,7 +272,11 @@ fn time(ns: f64) -> String {
 }
 
 fn count(value: f64) -> String {
-    if value < 0.0005 { "0".into() } else { significant(value) }
+    if value < 0.0005 {
+        "0".into()
+    } else {
+        significant(value)
+    }
 }
 
 fn mebibytes(kib: f64) -> String {

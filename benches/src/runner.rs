@@ -57,10 +57,16 @@ impl Plan {
     pub fn cases(&self, workload: &Workload) -> Vec<Case> {
         let mut cases = (workload.cases)();
         cases.retain(|case| {
-            (!self.quick || case.quick) && self.case.as_ref().is_none_or(|part| case.label.contains(part.as_str()))
+            (!self.quick || case.quick)
+                && self
+                    .case
+                    .as_ref()
+                    .is_none_or(|part| case.label.contains(part.as_str()))
         });
         for case in &mut cases {
-            case.contenders.retain(|it| self.contenders.is_empty() || self.contenders.iter().any(|name| name == it));
+            case.contenders.retain(|it| {
+                self.contenders.is_empty() || self.contenders.iter().any(|name| name == it)
+            });
         }
         cases.retain(|case| !case.contenders.is_empty());
         cases
@@ -70,7 +76,10 @@ impl Plan {
     pub fn run(&self, workload: &'static Workload, cases: &[Case]) -> io::Result<Outcome> {
         let program = std::env::current_exe()?;
         let preload = tcmalloc();
-        let cells: usize = cases.iter().map(|case| case.contenders.len() * self.rounds).sum();
+        let cells: usize = cases
+            .iter()
+            .map(|case| case.contenders.len() * self.rounds)
+            .sum();
         let progress = bar(cells, workload.name);
         let mut outcome = Outcome::default();
         for case in cases {
@@ -96,7 +105,11 @@ impl Plan {
                         }
                         Answer::Failed(why) => {
                             given_up.insert(contender);
-                            outcome.failures.push(Failure { case: case.label.clone(), contender, why });
+                            outcome.failures.push(Failure {
+                                case: case.label.clone(),
+                                contender,
+                                why,
+                            });
                         }
                     }
                 }
@@ -116,16 +129,27 @@ impl Plan {
     ) -> io::Result<Answer> {
         let mut command = Command::new(program);
         command.args([workload.name, case.label.as_str(), contender]);
-        command.env(CELL, self.budget.as_micros().to_string()).stdin(Stdio::null());
+        command
+            .env(CELL, self.budget.as_micros().to_string())
+            .stdin(Stdio::null());
         if contender == PRELOADED {
-            let Some(library) = preload else { return Ok(Answer::Absent) };
+            let Some(library) = preload else {
+                return Ok(Answer::Absent);
+            };
             command.env("LD_PRELOAD", library);
         }
         let output = command.output()?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
-            let last = text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("note:"));
-            return Ok(Answer::Failed(format!("{}: {}", output.status, last.unwrap_or("no message"))));
+            let last = text
+                .lines()
+                .rev()
+                .find(|line| !line.is_empty() && !line.starts_with("note:"));
+            return Ok(Answer::Failed(format!(
+                "{}: {}",
+                output.status,
+                last.unwrap_or("no message")
+            )));
         }
         let sample: Option<Sample> = serde_json::from_slice(&output.stdout)?;
         Ok(sample.map_or(Answer::Absent, |it| Answer::Measured(Box::new(it))))
@@ -142,24 +166,41 @@ enum Answer {
 /// The child's side: measures one cell and prints it as JSON.
 pub fn cell(workloads: &[Workload], arguments: &[String], budget: Duration) -> io::Result<()> {
     let [name, label, contender] = arguments else {
-        return Err(io::Error::other("a cell is a workload, a case and a contender"));
+        return Err(io::Error::other(
+            "a cell is a workload, a case and a contender",
+        ));
     };
-    let workload = workloads.iter().find(|it| it.name == name).ok_or_else(|| io::Error::other("no such workload"))?;
+    let workload = workloads
+        .iter()
+        .find(|it| it.name == name)
+        .ok_or_else(|| io::Error::other("no such workload"))?;
     let cases = (workload.cases)();
-    let case = cases.iter().find(|it| it.label == *label).ok_or_else(|| io::Error::other("no such case"))?;
+    let case = cases
+        .iter()
+        .find(|it| it.label == *label)
+        .ok_or_else(|| io::Error::other("no such case"))?;
     let sample = (workload.run)(case, contender, budget);
     Ok(serde_json::to_writer(io::stdout(), &sample)?)
 }
 
 fn bar(cells: usize, name: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix:>14} [{bar:30}] {pos}/{len} {msg}").expect("a valid template");
-    ProgressBar::new(cells as u64).with_style(style.progress_chars("=> ")).with_prefix(name)
+    let style = ProgressStyle::with_template("{prefix:>14} [{bar:30}] {pos}/{len} {msg}")
+        .expect("a valid template");
+    ProgressBar::new(cells as u64)
+        .with_style(style.progress_chars("=> "))
+        .with_prefix(name)
 }
 
 /// tcmalloc's library where Debian and its kin put it.
 pub fn tcmalloc() -> Option<PathBuf> {
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"]
-        .iter()
-        .map(|folder| Path::new(folder).join("libtcmalloc_minimal.so.4"))
-        .find(|path| path.exists())
+    [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+    ]
+    .iter()
+    .map(|folder| Path::new(folder).join("libtcmalloc_minimal.so.4"))
+    .find(|path| path.exists())
 }

@@ -5,13 +5,34 @@ use std::hint::black_box;
 
 use crate::case::{Touch, Workload};
 
+mod expr;
+mod larson;
+mod memory;
 mod pair;
+mod shared;
+mod threads;
 
 /// Bytes between two touched ones.
 const PAGE: usize = 4096;
 
 /// Every workload.
-pub const ALL: &[Workload] = &[pair::PAIR];
+pub const ALL: &[Workload] = &[
+    pair::PAIR,
+    shared::CLONE,
+    shared::SHARE,
+    shared::VIEW,
+    threads::OWN,
+    threads::SHARED_POOL,
+    threads::PIPE,
+    larson::LARSON,
+    threads::CHURN,
+    memory::TWO_POOLS,
+    memory::ZEROED,
+    larson::LATENCY,
+    memory::FOOTPRINT,
+    expr::EXPR,
+    threads::SCALING,
+];
 
 /// Uses a buffer of `len` bytes as the case says.
 #[inline(always)]

@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use super::touch;
-use crate::case::{ALLOCATORS, Case, OURS, Touch, Visit, Workload, bytes, everyone, visit, visit_allocator};
+use crate::case::{
+    ALLOCATORS, Case, OURS, Touch, Visit, Workload, bytes, everyone, visit, visit_allocator,
+};
 use crate::contender::{Contender, Setup, start};
 use crate::measure::{Sample, alone};
 
@@ -17,8 +19,18 @@ pub const PAIR: Workload = Workload {
     run,
 };
 
-const SIZES: [usize; 10] =
-    [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 256 << 20];
+const SIZES: [usize; 10] = [
+    64,
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+    16 << 20,
+    256 << 20,
+];
 /// Sizes of `--quick`.
 const QUICK: [usize; 4] = [64, 64 << 10, 1 << 20, 16 << 20];
 /// Alignments besides 16, which is what most requests ask of an allocator.
@@ -37,10 +49,21 @@ fn cases() -> Vec<Case> {
                 if how != Touch::Untouched && depth > 1 && size > 16 << 20 {
                     continue;
                 }
-                let quick = QUICK.contains(&size) && (how == Touch::Untouched || (how == Touch::Page && depth == 4 && size >= 64 << 10));
+                let quick = QUICK.contains(&size)
+                    && (how == Touch::Untouched
+                        || (how == Touch::Page && depth == 4 && size >= 64 << 10));
                 let label = format!("{}, {}, depth {depth}", bytes(size), how.name());
-                let contenders = if how == Touch::Untouched { everyone() } else { ALLOCATORS.to_vec() };
-                cases.push(Case { quick, depth, touch: how, ..Case::of(label, size, &contenders) });
+                let contenders = if how == Touch::Untouched {
+                    everyone()
+                } else {
+                    ALLOCATORS.to_vec()
+                };
+                cases.push(Case {
+                    quick,
+                    depth,
+                    touch: how,
+                    ..Case::of(label, size, &contenders)
+                });
             }
         }
     }
@@ -48,7 +71,11 @@ fn cases() -> Vec<Case> {
         for size in [64, 1 << 10, 64 << 10, 1 << 20] {
             let quick = align == 128 && size == 64;
             let label = format!("{}, untouched, depth 1, align {align}", bytes(size));
-            cases.push(Case { quick, align, ..Case::of(label, size, &ALLOCATORS) });
+            cases.push(Case {
+                quick,
+                align,
+                ..Case::of(label, size, &ALLOCATORS)
+            });
         }
     }
     cases
@@ -82,10 +109,15 @@ fn run(case: &Case, contender: &str, budget: Duration) -> Option<Sample> {
 }
 
 fn measure<C: Contender, const DEPTH: usize>(Pairs { case, budget }: Pairs<'_>) -> Sample {
-    let it: &'static C = start(Setup { size: case.size, live: DEPTH });
+    let it: &'static C = start(Setup {
+        size: case.size,
+        live: DEPTH,
+    });
     let (size, how) = (case.size, case.touch);
     let mut sample = match how {
-        Touch::Untouched => alone(budget, |ops| pairs::<C, DEPTH>(it, ops, size, Touch::Untouched)),
+        Touch::Untouched => alone(budget, |ops| {
+            pairs::<C, DEPTH>(it, ops, size, Touch::Untouched)
+        }),
         Touch::Page => alone(budget, |ops| pairs::<C, DEPTH>(it, ops, size, Touch::Page)),
         Touch::Full => alone(budget, |ops| pairs::<C, DEPTH>(it, ops, size, Touch::Full)),
     };
