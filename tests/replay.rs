@@ -13,6 +13,8 @@ mod contender;
 mod memory;
 #[path = "../examples/replay/plan.rs"]
 mod plan;
+#[path = "../examples/replay/pooled.rs"]
+mod pooled;
 #[path = "../examples/replay/run.rs"]
 mod run;
 #[path = "../examples/replay/stamp.rs"]
@@ -28,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::slice;
 
-use contender::{Block, Contender, Served, SystemAllocator};
+use contender::{Block, Contender, SystemAllocator};
 use plan::Plan;
 use trace::{Fault, Trace, TraceError};
 
@@ -200,7 +202,7 @@ impl Contender for OneForAll {
         Ok(block)
     }
 
-    fn served(&self) -> Option<Served> {
+    fn misses(&self) -> Option<u64> {
         None
     }
 }

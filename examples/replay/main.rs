@@ -7,6 +7,7 @@ mod clock;
 mod contender;
 mod memory;
 mod plan;
+mod pooled;
 mod report;
 mod run;
 mod stamp;
@@ -24,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use contender::{Kind, SystemAllocator};
 use plan::Plan;
+use pooled::PoolAllocator;
 use report::Outcome;
 use trace::Trace;
 
@@ -193,7 +195,7 @@ fn child(options: &Options) -> Result<(), Box<dyn Error>> {
     let plan = Plan::new(Trace::read(path)?);
     let measured = match kind {
         Kind::System | Kind::SystemRaised => run::replay(&SystemAllocator, &plan, options.passes)?,
-        Kind::Ndpool => return Err("the pool is not there yet".into()),
+        Kind::Ndpool => run::replay(&PoolAllocator::new()?, &plan, options.passes)?,
     };
     let outcome = Outcome::new(plan.name(), *kind, &measured);
     Ok(writeln!(

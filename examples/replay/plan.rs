@@ -115,6 +115,13 @@ impl Plan {
         &self.trace.name
     }
 
+    /// The share of a pass's allocations that were hits, if `misses` were none; `None` for a plan
+    /// without allocations.
+    pub fn hit_rate(&self, misses: u64) -> Option<f64> {
+        let allocations = self.trace.held.len() as f64;
+        (allocations > 0.0).then(|| 1.0 - misses as f64 / allocations)
+    }
+
     /// Steps of all threads.
     pub fn operations(&self) -> usize {
         self.threads.iter().map(|thread| thread.steps.len()).sum()

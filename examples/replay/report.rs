@@ -59,7 +59,7 @@ impl Outcome {
             contender: contender.name().to_owned(),
             ns_per_op: measured.allocator_ns / measured.operations.max(1) as f64,
             minor_faults: measured.minor_faults,
-            hit_rate: measured.served.and_then(|served| served.rate()),
+            hit_rate: measured.hit_rate,
             peak_live_bytes: measured.peak_live as u64,
             peak_resident_bytes: measured.peak_resident,
             resident_after_bytes: measured.resident_after,
