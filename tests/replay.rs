@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::slice;
 
-use contender::{Block, Contender, SystemAllocator};
+use contender::{Block, Contender, Misses, SystemAllocator};
 use plan::Plan;
 use trace::{Fault, Trace, TraceError};
 
@@ -202,7 +202,7 @@ impl Contender for OneForAll {
         Ok(block)
     }
 
-    fn misses(&self) -> Option<u64> {
+    fn misses(&self) -> Option<Misses> {
         None
     }
 }

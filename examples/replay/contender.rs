@@ -28,13 +28,32 @@ pub trait Contender: Sync {
 
     /// Requests so far that went to the source of memory, all others being hits; `None` from a
     /// contender that does not know.
-    fn misses(&self) -> Option<u64>;
+    fn misses(&self) -> Option<Misses>;
 }
 
 /// A block of a contender.
 pub trait Block: Send {
     /// The bytes asked for.
     fn payload(&mut self) -> &mut [MaybeUninit<u8>];
+}
+
+/// What went to the source of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misses {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes of the blocks that were born for them.
+    pub bytes: u64,
+}
+
+impl Misses {
+    /// What went there after `earlier`.
+    pub fn since(self, earlier: Misses) -> Misses {
+        Misses {
+            requests: self.requests - earlier.requests,
+            bytes: self.bytes - earlier.bytes,
+        }
+    }
 }
 
 /// The contenders by name.
@@ -122,7 +141,7 @@ impl Contender for SystemAllocator {
         SystemBlock::new(start, asked, layout.size())
     }
 
-    fn misses(&self) -> Option<u64> {
+    fn misses(&self) -> Option<Misses> {
         None
     }
 }

@@ -39,7 +39,7 @@ Usage: replay [OPTIONS] [TRACE]...
   --contender NAME    only NAME: ndpool, system, or system-raised (glibc with raised thresholds);
                       may be repeated
   --passes N          passes in each process, of which the last is measured [default: 2]
-  --rounds N          fresh processes per row, of which the median counts [default: 3]
+  --rounds N          fresh processes per row, of which the median counts [default: 5]
   --json              one JSON object per line instead of the table
   -h, --help          this text
 
@@ -81,7 +81,7 @@ impl Options {
             traces: Vec::new(),
             contenders: Vec::new(),
             passes: 2,
-            rounds: 3,
+            rounds: 5,
             json: false,
             child: false,
         };
@@ -197,7 +197,7 @@ fn child(options: &Options) -> Result<(), Box<dyn Error>> {
         Kind::System | Kind::SystemRaised => run::replay(&SystemAllocator, &plan, options.passes)?,
         Kind::Ndpool => run::replay(&PoolAllocator::new()?, &plan, options.passes)?,
     };
-    let outcome = Outcome::new(plan.name(), *kind, &measured);
+    let outcome = Outcome::new(&plan, *kind, &measured);
     Ok(writeln!(
         io::stdout(),
         "{}",

@@ -115,11 +115,21 @@ impl Plan {
         &self.trace.name
     }
 
-    /// The share of a pass's allocations that were hits, if `misses` were none; `None` for a plan
-    /// without allocations.
-    pub fn hit_rate(&self, misses: u64) -> Option<f64> {
-        let allocations = self.trace.held.len() as f64;
-        (allocations > 0.0).then(|| 1.0 - misses as f64 / allocations)
+    /// Allocations of all threads.
+    pub fn allocations(&self) -> usize {
+        self.trace.held.len()
+    }
+
+    /// Bytes that all allocations together ask for.
+    pub fn bytes_asked(&self) -> u64 {
+        self.trace
+            .records
+            .iter()
+            .map(|record| match record {
+                Record::Allocate { layout, .. } => layout.size() as u64,
+                Record::Free { .. } => 0,
+            })
+            .sum()
     }
 
     /// Steps of all threads.

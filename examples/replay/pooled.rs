@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ndpool::source::{Memory, Os, Source};
 use ndpool::{AllocError, Buffer, MIN_ALIGN, Pool};
 
-use crate::contender::{Block, Contender};
+use crate::contender::{Block, Contender, Misses};
 
 /// A pool with the default configuration.
 #[derive(Debug)]
 pub struct PoolAllocator {
     pool: Pool,
-    births: Arc<AtomicU64>,
+    births: Arc<Births>,
 }
 
 impl PoolAllocator {
@@ -26,7 +26,7 @@ impl PoolAllocator {
     /// # Errors
     /// As [`ndpool::PoolBuilder::try_build`].
     pub fn new() -> Result<PoolAllocator, AllocError> {
-        let births = Arc::new(AtomicU64::new(0));
+        let births = Arc::new(Births::default());
         let source = Counted {
             source: Os::new(),
             births: Arc::clone(&births),
@@ -55,8 +55,11 @@ impl Contender for PoolAllocator {
             .map_err(|error| error.to_string())
     }
 
-    fn misses(&self) -> Option<u64> {
-        Some(self.births.load(Ordering::Relaxed))
+    fn misses(&self) -> Option<Misses> {
+        Some(Misses {
+            requests: self.births.requests.load(Ordering::Relaxed),
+            bytes: self.births.bytes.load(Ordering::Relaxed),
+        })
     }
 }
 
@@ -83,7 +86,14 @@ fn refuse_larger_alignment(layout: Layout) -> Result<(), String> {
 #[derive(Debug)]
 struct Counted {
     source: Os,
-    births: Arc<AtomicU64>,
+    births: Arc<Births>,
+}
+
+/// Blocks born so far.
+#[derive(Debug, Default)]
+struct Births {
+    requests: AtomicU64,
+    bytes: AtomicU64,
 }
 
 // SAFETY: every promise is that of the source inside; counting adds nothing to a block.
@@ -97,8 +107,11 @@ unsafe impl Source for Counted {
     }
 
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
-        self.births.fetch_add(1, Ordering::Relaxed);
-        self.source.alloc(layout, zeroed)
+        let born = self.source.alloc(layout, zeroed)?;
+        let bytes = layout.size() as u64;
+        self.births.requests.fetch_add(1, Ordering::Relaxed);
+        self.births.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(born)
     }
 
     unsafe fn dealloc(&self, base: NonNull<u8>, layout: Layout, token: usize) {

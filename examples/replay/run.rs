@@ -6,7 +6,7 @@ use std::sync::{Barrier, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use crate::clock::{Clock, Scale, now};
-use crate::contender::{Block, Contender};
+use crate::contender::{Block, Contender, Misses};
 use crate::memory::{self, Resident};
 use crate::plan::{Place, Plan, Step, ThreadPlan};
 use crate::stamp::{Checks, stamp, touch};
@@ -24,8 +24,8 @@ pub struct Measured {
     pub stamping_ns: f64,
     /// Minor page faults.
     pub minor_faults: Option<u64>,
-    /// Allocations served without the source of memory, per allocation.
-    pub hit_rate: Option<f64>,
+    /// What went to the contender's source of memory.
+    pub misses: Option<Misses>,
     /// The most bytes asked for and not yet freed.
     pub peak_live: usize,
     /// The most resident bytes, over those before the first pass.
@@ -162,14 +162,14 @@ fn conduct<C: Contender>(
         .contender
         .misses()
         .zip(misses)
-        .map(|(end, start)| end - start);
+        .map(|(end, start)| end.since(start));
     let measured = Measured {
         operations: plan.operations(),
         allocator_ns: 0.0,
         waiting_ns: 0.0,
         stamping_ns: 0.0,
         minor_faults: faults,
-        hit_rate: misses.and_then(|misses| plan.hit_rate(misses)),
+        misses,
         peak_live: stage.live.peak.load(Ordering::Relaxed),
         peak_resident: resident.peak(),
         peak_is_exact: resident.peak_is_exact(),
