@@ -32,6 +32,7 @@ use std::slice;
 
 use contender::{Block, Contender, Misses, SystemAllocator};
 use plan::Plan;
+use pooled::PoolAllocator;
 use trace::{Fault, Trace, TraceError};
 
 const HEADER: &str = "op,thread,id,bytes,align\n";
@@ -140,6 +141,19 @@ fn system_replays_digits_without_an_error() {
         measured.checks
     );
     assert!(measured.allocator_ns > 0.0 && measured.stamping_ns > 0.0);
+}
+
+#[test]
+fn pool_replays_every_trace_warm_and_without_an_error() {
+    for path in trace::bundled().expect("benches/traces is there") {
+        let plan = Plan::new(Trace::read(&path).expect("a bundled trace is well-formed"));
+        let pool = PoolAllocator::new().expect("a pool opens");
+        let measured = run::replay(&pool, &plan, 2).expect("nothing is refused");
+        assert_eq!(measured.checks.errors(), 0, "{}", plan.name());
+        let misses = measured.misses.expect("the pool's misses are counted");
+        let rate = 1.0 - misses.requests as f64 / plan.allocations() as f64;
+        assert!(rate >= 0.97, "{}: {rate} of the requests hit", plan.name());
+    }
 }
 
 #[test]
