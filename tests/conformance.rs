@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use ndpool::allocator::{BufferAllocator, Limited, System, Tracked};
+use ndpool::Pool;
 use ndpool::conformance::{Report, check};
 
 mod hostile;
@@ -140,5 +141,25 @@ fn the_suite_finds_what_it_looks_for() {
             violation.to_string().contains(found),
             "promise {promise}: {violation}"
         );
+    }
+}
+
+#[test]
+fn pools_keep_the_promises_and_end_where_they_began() {
+    for pool in [
+        Pool::new(),
+        Pool::builder().max_class(1 << 12).build(),
+        Pool::builder().cache_budget(0).build(),
+        Pool::builder().cap(0).slack(0.0).build(),
+    ] {
+        passes(&pool);
+        assert_eq!(pool.audit().unwrap().live, 0);
+        let tracked = Tracked::checked(Limited::new("plenty", PLENTY, &pool));
+        passes(&tracked);
+        settled(&tracked);
+        assert_eq!(tracked.inner().used(), 0);
+        assert_eq!(pool.audit().unwrap().live, 0);
+        pool.trim();
+        assert_eq!(pool.stats().held_bytes, 0);
     }
 }

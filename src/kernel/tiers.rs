@@ -3,7 +3,7 @@
 //!
 //! | step | take | give |
 //! |---|---|---|
-//! | 1 | answer a request on the cache | the same |
+//! | 1 | answer a request on the cache, pop again | answer a request on the cache, push again |
 //! | 2 | bring a non-empty previous magazine forward, pop | bring an empty previous magazine forward, push |
 //! | 3 | load a magazine from the depot, pop | load an empty magazine, send the full one to the depot, push |
 //! | 4 | a single block from the depot | a single block to the depot |
@@ -55,11 +55,15 @@ impl<S: Backing> Core<S> {
         // SAFETY: the caller holds a handle.
         let rounds = unsafe { self.backing() }.rounds(class);
         let cache = cache.filter(|cache| rounds > 0 && self.answer(cache));
-        if let Some(cache) = cache
-            && cache.swap_previous(class, true)
-            && let Some(block) = cache.pop(class)
-        {
-            return Some(block);
+        if let Some(cache) = cache {
+            if let Some(block) = cache.pop(class) {
+                return Some(block);
+            }
+            if cache.swap_previous(class, true)
+                && let Some(block) = cache.pop(class)
+            {
+                return Some(block);
+            }
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
@@ -135,6 +139,10 @@ impl<S: Backing> Core<S> {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
+        if unsafe { cache.push(class, block) } {
+            return true;
+        }
+        // SAFETY: as above.
         if cache.swap_previous(class, false) && unsafe { cache.push(class, block) } {
             return true;
         }
