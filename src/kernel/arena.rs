@@ -83,12 +83,9 @@ impl<T: Cell> Arena<T> {
             }
             self.ensure(slab)?;
             // Ordering: Relaxed - claims a number only; E4 covers the cells behind it.
-            let claimed = self.fresh.compare_exchange(
-                fresh,
-                fresh + 1,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            let claimed =
+                self.fresh
+                    .compare_exchange(fresh, fresh + 1, Ordering::Relaxed, Ordering::Relaxed);
             if claimed.is_ok() {
                 return Ok((fresh, self.at(fresh)));
             }
@@ -118,7 +115,8 @@ impl<T: Cell> Arena<T> {
     /// Cell `index`, which was claimed once.
     #[inline]
     pub fn at(&self, index: u32) -> &T {
-        self.get(index).expect("an index that was claimed has a cell")
+        self.get(index)
+            .expect("an index that was claimed has a cell")
     }
 
     /// Every cell that was ever claimed.

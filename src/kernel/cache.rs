@@ -176,7 +176,9 @@ impl<S: Backing> Cache<S> {
             return false;
         }
         // SAFETY: the owner is inside: nobody else touches the shelf.
-        let touched = self.places[class].shelf.with(|shelf| unsafe { (*shelf).room > 0 });
+        let touched = self.places[class]
+            .shelf
+            .with(|shelf| unsafe { (*shelf).room > 0 });
         // SAFETY: as above.
         let charged = self.charged.with(|charged| unsafe { *charged });
         self.bias.leave();

@@ -246,7 +246,9 @@ impl<S: Backing> Core<S> {
         self.backing.with(|backing| {
             // SAFETY: written before the first handle, taken after the last share.
             let backing = unsafe { &*backing };
-            backing.as_ref().expect("a pool with handles or blocks has its backing")
+            backing
+                .as_ref()
+                .expect("a pool with handles or blocks has its backing")
         })
     }
 
@@ -473,7 +475,8 @@ impl<S: Backing> Core<S> {
         let fits = {
             // SAFETY: the block keeps the pool alive.
             let backing = unsafe { self.backing() };
-            self.ledger.rest(backing.class_charge(class), backing.policy())
+            self.ledger
+                .rest(backing.class_charge(class), backing.policy())
         };
         if !fits {
             // SAFETY: the caller's block.
@@ -522,7 +525,8 @@ impl<S: Backing> Core<S> {
         let block = self.depots[class].pop_block(&self.world().blocks)?;
         // SAFETY: the caller's promise.
         let backing = unsafe { self.backing() };
-        self.ledger.wake(backing.class_charge(class), backing.policy());
+        self.ledger
+            .wake(backing.class_charge(class), backing.policy());
         self.numbers.exchanges_out.add(1);
         Some(block)
     }

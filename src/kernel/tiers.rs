@@ -67,8 +67,7 @@ impl<S: Backing> Core<S> {
             && cache.admits(class, self.cost(class, rounds), self.budget())
         {
             // SAFETY: just popped: ours, and of this class and pool.
-            let loaded =
-                unsafe { cache.load(class, magazine, rounds, self.cost(class, rounds)) };
+            let loaded = unsafe { cache.load(class, magazine, rounds, self.cost(class, rounds)) };
             if let Some(displaced) = loaded {
                 // SAFETY: it came out of this thread's cache.
                 unsafe { self.rest_displaced(class, displaced) };
@@ -129,12 +128,7 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// As [`give_slow`](Self::give_slow).
-    unsafe fn give_cached(
-        &self,
-        cache: Option<&Cache<S>>,
-        class: usize,
-        block: &Block<S>,
-    ) -> bool {
+    unsafe fn give_cached(&self, cache: Option<&Cache<S>>, class: usize, block: &Block<S>) -> bool {
         // SAFETY: the caller's block keeps the pool alive.
         let rounds = unsafe { self.backing() }.rounds(class);
         let Some(cache) = cache.filter(|cache| rounds > 0 && self.answer(cache)) else {

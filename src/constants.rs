@@ -36,7 +36,7 @@ pub mod model {
     /// See [`super::kernel::LAST_GENERATION`].
     pub const LAST_GENERATION: u32 = 3;
     /// See [`super::kernel::OWNERS_LIMIT`].
-    pub const OWNERS_LIMIT: u32 = 1 << 30;
+    pub const OWNERS_LIMIT: u32 = 8;
     /// See [`super::kernel::BUSY_LOOKS`].
     pub const BUSY_LOOKS: u32 = 1;
 }
@@ -44,7 +44,11 @@ pub mod model {
 /// Values of the pool.
 pub mod pool {
     /// Least alignment of a payload, in bytes: what the widest consumers ask for.
-    pub const MIN_ALIGN: usize = if cfg!(target_arch = "x86_64") { 128 } else { 64 };
+    pub const MIN_ALIGN: usize = if cfg!(target_arch = "x86_64") {
+        128
+    } else {
+        64
+    };
     /// Control blocks of one slab: 64 KiB.
     pub const BLOCKS_PER_SLAB: usize = 1024;
     /// Magazines of one slab: 16 KiB.
