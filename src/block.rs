@@ -12,6 +12,7 @@ use crate::class;
 use crate::constants::pool as tuning;
 use crate::kernel;
 use crate::kernel::block::{Label, UNCLASSED};
+use crate::kernel::cache::Class;
 use crate::kernel::core::Backing;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
@@ -20,7 +21,7 @@ use crate::kernel::state::Released;
 use crate::pool::Reclaim;
 use crate::report::{self, Report};
 use crate::source::Source;
-use crate::thread;
+use crate::thread::{self, Place};
 use crate::tuning::CLASSES;
 
 /// A control block of the process.
@@ -250,7 +251,7 @@ pub(crate) unsafe fn give(block: &'static Block) {
         // SAFETY: the caller's block.
         let class = unsafe { block.label() }.class;
         // SAFETY: the block's own class and pool.
-        if unsafe { thread::push(thread::place(core), usize::from(class), block) } {
+        if unsafe { thread::push(Place::of(core), Class::new(class.into()), block) } {
             return;
         }
     }

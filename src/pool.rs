@@ -18,7 +18,7 @@ use crate::kernel::ledger::Policy;
 use crate::shared::SharedBuffer;
 use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
-use crate::thread;
+use crate::thread::{self, Place};
 use crate::tiers;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
 
@@ -174,7 +174,7 @@ impl PoolBuilder {
         })?;
         Ok(Pool {
             core,
-            place: thread::place(core),
+            place: Place::of(core),
         })
     }
 }
@@ -194,7 +194,7 @@ fn rounds_of(charge: usize, budget: usize) -> u8 {
 /// buffers that are alive then stay valid, and their memory goes back to its source when they die.
 pub struct Pool {
     core: &'static Core,
-    place: u8,
+    place: Place,
 }
 
 // A pool's state is atomic throughout; a panic in a user's source cannot leave it half-done.
@@ -222,7 +222,7 @@ impl Pool {
         self.core
     }
 
-    pub(crate) fn place(&self) -> u8 {
+    pub(crate) fn place(&self) -> Place {
         self.place
     }
 

@@ -11,10 +11,10 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use super::block::Block;
-use super::cache::Cache;
+use super::cache::{Cache, Class};
 use super::core::{Backing, Core};
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL};
 use super::slots::Slot;
@@ -30,8 +30,8 @@ impl<S: Backing> Core<S> {
     pub unsafe fn take_slow(&self, cache: Option<&Cache<S>>, class: usize) -> Option<&Block<S>> {
         // SAFETY: the caller's promise, passed on.
         let block = unsafe { self.take_cached(cache, class) };
-        let block = match block {
-            Some(block) => block,
+        let block: *const Block<S> = match block {
+            Some(block) => block.as_ptr(),
             None => {
                 // SAFETY: the caller holds a handle.
                 let block = unsafe { self.wake_block(class) }?;
@@ -51,16 +51,16 @@ impl<S: Backing> Core<S> {
         &self,
         cache: Option<&Cache<S>>,
         class: usize,
-    ) -> Option<*const Block<S>> {
+    ) -> Option<NonNull<Block<S>>> {
         // SAFETY: the caller holds a handle.
         let rounds = unsafe { self.backing() }.rounds(class);
         let cache = cache.filter(|cache| rounds > 0 && self.answer(cache));
         if let Some(cache) = cache {
-            if let Some(block) = cache.pop(class) {
+            if let Some(block) = cache.pop(Class::new(class)) {
                 return Some(block);
             }
             if cache.swap_previous(class, true)
-                && let Some(block) = cache.pop(class)
+                && let Some(block) = cache.pop(Class::new(class))
             {
                 return Some(block);
             }
@@ -75,11 +75,11 @@ impl<S: Backing> Core<S> {
             if let Some(displaced) = loaded {
                 // SAFETY: it came out of this thread's cache.
                 unsafe { self.rest_displaced(class, displaced) };
-                return cache.pop(class);
+                return cache.pop(Class::new(class));
             }
         }
         // SAFETY: the magazine is ours and has one round at least.
-        let block = unsafe { magazine.pop() };
+        let block = unsafe { magazine.pop() }.and_then(|block| NonNull::new(block.cast_mut()));
         self.class_numbers[class].takes.add(1);
         // SAFETY: the rest of it is ours still.
         unsafe { self.rest_magazine(class, magazine) };
@@ -139,11 +139,11 @@ impl<S: Backing> Core<S> {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
-        if unsafe { cache.push(class, block) } {
+        if unsafe { cache.push(Class::new(class), block) } {
             return true;
         }
         // SAFETY: as above.
-        if cache.swap_previous(class, false) && unsafe { cache.push(class, block) } {
+        if cache.swap_previous(class, false) && unsafe { cache.push(Class::new(class), block) } {
             return true;
         }
         if !cache.admits(class, self.cost(class, rounds), self.budget()) {
@@ -162,7 +162,7 @@ impl<S: Backing> Core<S> {
         // SAFETY: it came out of this thread's cache.
         unsafe { self.rest_displaced(class, displaced) };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
-        unsafe { cache.push(class, block) }
+        unsafe { cache.push(Class::new(class), block) }
     }
 
     /// # Safety
