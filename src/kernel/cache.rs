@@ -37,6 +37,7 @@ pub struct Cache<S: Backing> {
     core: UnsafeCell<*const Core<S>>,
     /// Bytes of the budget that the touched classes have charged.
     charged: UnsafeCell<usize>,
+    life: Tally,
     places: [Place<S>; PLACES],
     gives: [Tally; PLACES],
 }
@@ -95,6 +96,7 @@ impl<S: Backing> Cache<S> {
                 bias: Bias::vacant(),
                 core: UnsafeCell::new(ptr::null()),
                 charged: UnsafeCell::new(0),
+                life: Tally::new(),
                 places: array![Place {
                     shelf: UnsafeCell::new(Shelf {
                         loaded: ptr::null(),
@@ -349,13 +351,24 @@ impl<S: Backing> Cache<S> {
     /// New owner: binds the cache to a pool, with nothing charged.
     ///
     /// # Safety
-    /// The caller has just claimed the thread slot and holds the cache vacant.
+    /// The caller has the thread slot, the cache is vacant, and the caller holds a handle or a
+    /// block of the pool.
     pub unsafe fn bind(&self, core: *const Core<S>) {
         // SAFETY: nobody reads the binding of a vacant cache.
         self.core.with_mut(|place| unsafe { *place = core });
         // SAFETY: as above.
         self.charged.with_mut(|place| unsafe { *place = 0 });
-        self.reset_tallies();
+        // A former thread's counts stay where they are while the pool is the same.
+        // SAFETY: the caller holds a handle or a block of the pool.
+        let life = unsafe { &*core }.life();
+        if self.life.get() != life {
+            for (place, gives) in self.places.iter().zip(&self.gives) {
+                place.takes.reset();
+                gives.reset();
+            }
+            self.life.reset();
+            self.life.add(life);
+        }
     }
 
     /// The pool's core that the owner has bound.
@@ -367,12 +380,9 @@ impl<S: Backing> Cache<S> {
         self.core.with(|core| unsafe { *core })
     }
 
-    /// Owner: counts from 0 again.
-    pub fn reset_tallies(&self) {
-        for (place, gives) in self.places.iter().zip(&self.gives) {
-            place.takes.reset();
-            gives.reset();
-        }
+    /// Number of the pool that the counts are of.
+    pub fn life(&self) -> u64 {
+        self.life.get()
     }
 
     /// Takes and gives of `class` that this cache has served.

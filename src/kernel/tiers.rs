@@ -195,7 +195,6 @@ impl<S: Backing> Core<S> {
         let request = cache.bias.request();
         if request & CLOSED != 0 {
             if cache.bias.claim_close_flush() {
-                self.settle_tallies(cache);
                 // SAFETY: the flush is ours to do, and the cache is bound to this pool.
                 unsafe { self.kill_cache(cache) };
             }
@@ -249,15 +248,7 @@ pub unsafe fn exit<S: Backing>(world: &super::core::World<S>, slot: &Slot<S>) {
         let Some(core) = (unsafe { core.as_ref() }) else {
             continue;
         };
-        let closed = cache.bias.request() & CLOSED != 0;
-        if !closed && cache.bias.request() & DEAD == 0 {
-            core.settle_tallies(cache);
-            cache.reset_tallies();
-        }
         if cache.bias.exit() {
-            if closed {
-                core.settle_tallies(cache);
-            }
             // SAFETY: the lock has left the cache to us; its blocks keep the pool alive.
             unsafe { core.flush_cache(cache) };
         }
