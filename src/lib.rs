@@ -2,12 +2,18 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;
+mod block;
+mod buffer;
 pub mod class;
 pub mod count {
     //! A count of owners for control cells that are never recycled.
     pub use crate::kernel::count::{RefCount, Refused, Released};
 }
+mod element;
 mod error;
+mod handle;
+pub mod conformance;
+pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
 #[cfg(feature = "loom")]
@@ -17,11 +23,22 @@ mod os;
 #[cfg(feature = "shuttle")]
 #[doc(hidden)]
 pub mod shuttle_model;
+mod pool;
+pub mod report;
+mod shared;
 pub mod source;
 mod sync;
+mod thread;
+mod tiers;
 use constants::kernel as tuning;
 #[path = "tuning.rs"]
 mod constants;
 
 pub use allocator::BufferAllocator;
+pub use buffer::Buffer;
+pub use constants::pool::MIN_ALIGN;
+pub use element::Element;
 pub use error::{AllocError, AllocErrorKind};
+pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
+pub use pool::{Pool, PoolBuilder};
+pub use shared::{SharedBuffer, ViewError};

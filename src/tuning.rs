@@ -11,6 +11,8 @@ pub mod kernel {
     pub const POOLS_PER_TABLE: usize = 64;
     /// Slabs that an arena can have; of 1,024 control blocks that is 2^24 in all.
     pub const SLABS: usize = 1 << 14;
+    /// Lease slots of one slab.
+    pub const LEASES_PER_SLAB: usize = 256;
     /// Last generation of a control block; a block that has reached it retires.
     pub const LAST_GENERATION: u32 = u32::MAX;
     /// Owners at which a count saturates: the buffer is leaked, never freed under an owner.
@@ -29,12 +31,44 @@ pub mod model {
     pub const POOLS_PER_TABLE: usize = 2;
     /// See [`super::kernel::SLABS`].
     pub const SLABS: usize = 2;
+    /// See [`super::kernel::LEASES_PER_SLAB`].
+    pub const LEASES_PER_SLAB: usize = 2;
     /// See [`super::kernel::LAST_GENERATION`].
     pub const LAST_GENERATION: u32 = 3;
     /// See [`super::kernel::OWNERS_LIMIT`].
     pub const OWNERS_LIMIT: u32 = 8;
     /// See [`super::kernel::BUSY_LOOKS`].
     pub const BUSY_LOOKS: u32 = 1;
+}
+
+/// Values of the pool.
+pub mod pool {
+    /// Least alignment of a payload, in bytes: what the widest consumers ask for.
+    pub const MIN_ALIGN: usize = if cfg!(target_arch = "x86_64") { 128 } else { 64 };
+    /// Control blocks of one slab: 64 KiB.
+    pub const BLOCKS_PER_SLAB: usize = 1024;
+    /// Magazines of one slab: 16 KiB.
+    pub const MAGAZINES_PER_SLAB: usize = 32;
+    /// Caches of one slab.
+    pub const CACHES_PER_SLAB: usize = 4;
+    /// Thread slots of one slab.
+    pub const SLOTS_PER_SLAB: usize = 16;
+    /// Cores of one slab.
+    pub const CORES_PER_SLAB: usize = 4;
+    /// Bytes that one magazine may hold.
+    pub const MAGAZINE_BYTES: usize = 512 << 10;
+    /// Largest default class, in bytes.
+    pub const MAX_CLASS: usize = 1 << 30;
+    /// Bytes that the classes touched by one thread may keep in its cache (C).
+    pub const CACHE_BUDGET: usize = 8 << 20;
+    /// Requests from this size up may be served by a larger resting block.
+    pub const REUSE_FROM: usize = 64 << 10;
+    /// Classes above its own that may serve a request: four would be twice the size.
+    pub const REUSE_CLASSES: usize = 3;
+    /// Slack over the recent peak, in 1024ths.
+    pub const SLACK_1024: u64 = 205;
+    /// Exchanges and births in one window of the recent peak.
+    pub const WINDOW: u64 = 20_000;
 }
 
 /// Values of the memory sources.

@@ -556,6 +556,22 @@ impl<S: Backing> Core<S> {
         unsafe { self.backing() }.class_charge(class) * blocks as usize
     }
 
+    /// Kills one magazine or block of the class with the most resting bytes. `false` if nothing
+    /// rests in the depot.
+    pub fn evict_largest(&self) -> bool {
+        if self.ledger.resting() == 0 {
+            return false;
+        }
+        let victim = (0..CLASSES)
+            .filter(|&class| self.depot_estimate(class) > 0)
+            .max_by_key(|&class| {
+                // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
+                let charge = unsafe { self.backing() }.class_charge(class);
+                self.depot_estimate(class) * charge as u64
+            });
+        victim.is_some_and(|class| self.evict(class).is_some())
+    }
+
     /// Kills everything of `class` that rests in the depot.
     fn drain_depot(&self, class: usize) -> usize {
         core::iter::from_fn(|| self.evict(class)).sum()

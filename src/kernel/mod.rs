@@ -3,7 +3,7 @@
 //! `super::tuning`, so that the checked code and the shipped code are the same text.
 //!
 //! From the bottom: `state`, `count`, `reserve` (single words); `stack`, `arena` (type-stable
-//! cells); `reach` (the owner-biased lock); `block`, `magazine`, `cache`, `depot`, `ledger`,
+//! cells), `lease`; `reach` (the owner-biased lock); `block`, `magazine`, `cache`, `depot`, `ledger`,
 //! `slots`; `core` (a pool's life), `tiers` (take and give).
 
 pub(crate) use super::{sync, tuning};
@@ -14,6 +14,7 @@ pub mod cache;
 pub mod core;
 pub mod count;
 pub mod depot;
+pub mod lease;
 pub mod ledger;
 pub mod magazine;
 pub mod reach;

@@ -83,6 +83,24 @@ impl<S: Backing> Core<S> {
         block
     }
 
+    /// Step 4 for a class whose own tiers are empty: a resting block of one of the classes up to
+    /// `last`, nearest first. It goes home to its own class.
+    ///
+    /// # Safety
+    /// As [`take_slow`](Self::take_slow).
+    pub unsafe fn take_larger(&self, class: usize, last: usize) -> Option<&Block<S>> {
+        for larger in class + 1..=last {
+            if self.depot_estimate(larger) == 0 {
+                continue;
+            }
+            // SAFETY: the caller holds a handle.
+            if let Some(block) = unsafe { self.take_slow(None, larger) } {
+                return Some(block);
+            }
+        }
+        None
+    }
+
     /// Steps 1 to 5 of a give.
     ///
     /// # Safety

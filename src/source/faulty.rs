@@ -107,7 +107,7 @@ impl<S: Source> Faulty<S> {
 }
 
 /// A well-mixed 64-bit function of `x` (Steele, Lea and Flood's splitmix64).
-fn splitmix(x: u64) -> u64 {
+pub(crate) fn splitmix(x: u64) -> u64 {
     let x = x.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -39,6 +39,7 @@ mod mmap;
 mod os;
 
 pub use faulty::Faulty;
+pub(crate) use faulty::splitmix;
 pub use heap::Heap;
 pub use mmap::Mmap;
 pub use os::Os;
