@@ -82,7 +82,7 @@ impl<T: Cell> Arena<T> {
                 return Err(Exhausted);
             }
             self.ensure(slab)?;
-            // Ordering: Relaxed - claims a number only; E4 covers the cells behind it.
+            // Ordering: Relaxed - claims a number only; `ensure` has shown the cells behind it.
             let claimed = self.fresh.compare_exchange(
                 fresh,
                 fresh + 1,

@@ -54,7 +54,7 @@ impl Bias {
     /// [`leave`](Self::leave) is straight-line code.
     #[inline(always)]
     pub fn enter(&self) -> bool {
-        // Ordering: Relaxed - E5, with `steal`: ordered before the load of `request` by the
+        // Ordering: Relaxed - E5, with `wait_until_out`: ordered before the load of `request` by the
         // light barrier, which pairs with the trimmer's heavy one.
         self.busy.store(1, Ordering::Relaxed);
         light_barrier();
@@ -69,7 +69,7 @@ impl Bias {
     /// Owner: comes out again.
     #[inline(always)]
     pub fn leave(&self) {
-        // Ordering: Release - E7, with `steal`: what the owner did to the cache.
+        // Ordering: Release - E7, with `wait_until_out`: what the owner did to the cache.
         self.busy.store(0, Ordering::Release);
     }
 
@@ -192,7 +192,8 @@ impl Bias {
             return false;
         }
         for _ in 0..BUSY_LOOKS {
-            // Ordering: Acquire - E7, with `leave`: what the owner did to the cache.
+            // Ordering: Acquire - E7, with `leave`: what the owner did to the cache; E5, with
+            // `enter`: a 0 behind the barrier means that the owner will see the request.
             if self.busy.load(Ordering::Acquire) == 0 {
                 return true;
             }
