@@ -18,8 +18,8 @@ use crate::element::Element;
 use crate::error::AllocError;
 use crate::kernel::block::UNCLASSED;
 use crate::shared::SharedBuffer;
-use crate::tiers::{self, Taken};
 use crate::thread;
+use crate::tiers::{self, Taken};
 
 /// A unique, writable buffer of `len` elements.
 ///
@@ -182,7 +182,11 @@ impl<T: Element> Buffer<T> {
     /// # Panics
     /// If `len` is above the present length.
     pub fn truncate(&mut self, len: usize) {
-        assert!(len <= self.len, "truncate to {len} of {} elements", self.len);
+        assert!(
+            len <= self.len,
+            "truncate to {len} of {} elements",
+            self.len
+        );
         self.len = len;
     }
 

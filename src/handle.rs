@@ -217,8 +217,7 @@ impl Token {
     /// [`StrayRelease`] if the token was released or redeemed before, or holds elements of another
     /// type; in the latter case it stays live.
     pub fn redeem<T: Element>(self) -> Result<SharedBuffer<T>, StrayRelease> {
-        let content =
-            lease::peek(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
+        let content = lease::peek(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
         if element_of(&content)() != TypeId::of::<T>() {
             return Err(self.stray(StaleReason::OtherElement));
         }
@@ -232,10 +231,11 @@ impl Token {
     /// # Errors
     /// [`StrayRelease`] if the token was released or redeemed before, or no lease is left.
     pub fn clone_token(self) -> Result<Self, StrayRelease> {
-        let content =
-            lease::peek(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
+        let content = lease::peek(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
         let handle = Handle(content.target);
-        let block = handle.block().ok_or_else(|| self.stray(StaleReason::Gone))?;
+        let block = handle
+            .block()
+            .ok_or_else(|| self.stray(StaleReason::Gone))?;
         // A release of this token meanwhile may have been the last: then the CAS refuses.
         block
             .state

@@ -5,14 +5,11 @@ pub mod allocator;
 mod block;
 mod buffer;
 pub mod class;
-pub mod count {
-    //! A count of owners for control cells that are never recycled.
-    pub use crate::kernel::count::{RefCount, Refused, Released};
-}
+pub mod conformance;
+mod constants;
 mod element;
 mod error;
 mod handle;
-pub mod conformance;
 pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
@@ -20,19 +17,23 @@ pub mod kernel;
 #[doc(hidden)]
 pub mod loom_model;
 mod os;
-#[cfg(feature = "shuttle")]
-#[doc(hidden)]
-pub mod shuttle_model;
 mod pool;
 pub mod report;
 mod shared;
+#[cfg(feature = "shuttle")]
+#[doc(hidden)]
+pub mod shuttle_model;
 pub mod source;
 mod sync;
 mod thread;
 mod tiers;
+// The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
-#[path = "tuning.rs"]
-mod constants;
+
+pub mod count {
+    //! A count of owners for control cells that are never recycled.
+    pub use crate::kernel::count::{RefCount, Refused, Released};
+}
 
 pub use allocator::BufferAllocator;
 pub use buffer::Buffer;

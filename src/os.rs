@@ -27,7 +27,11 @@ pub fn membarrier() -> bool {
     // Ordering: Relaxed - a cached answer of the kernel; registering twice is harmless.
     let mut state = REGISTERED.load(Ordering::Relaxed);
     if state == UNKNOWN {
-        state = if call(REGISTER_PRIVATE_EXPEDITED) { READY } else { REFUSED };
+        state = if call(REGISTER_PRIVATE_EXPEDITED) {
+            READY
+        } else {
+            REFUSED
+        };
         // Ordering: Relaxed - as above.
         REGISTERED.store(state, Ordering::Relaxed);
     }

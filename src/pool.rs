@@ -87,7 +87,11 @@ impl PoolBuilder {
     /// bytes in use (0.2). Clamped to 0..=1000.
     #[must_use]
     pub fn slack(mut self, slack: f64) -> Self {
-        self.slack = if slack.is_nan() { 0.0 } else { slack.clamp(0.0, 1000.0) };
+        self.slack = if slack.is_nan() {
+            0.0
+        } else {
+            slack.clamp(0.0, 1000.0)
+        };
         self
     }
 
@@ -160,7 +164,12 @@ impl PoolBuilder {
         };
         // SAFETY: the world is a static.
         let core = unsafe { Core::open(&WORLD, bound) }.map_err(|_| {
-            AllocError::new(AllocErrorKind::BlocksExhausted, size_of::<Core>(), 64, "pool")
+            AllocError::new(
+                AllocErrorKind::BlocksExhausted,
+                size_of::<Core>(),
+                64,
+                "pool",
+            )
         })?;
         Ok(Pool {
             core,

@@ -63,7 +63,9 @@ fn to_stderr(report: &Report) {
 /// Installs what is called with every report, on the thread where it arises; the default writes a
 /// line to standard error. Returns the former one. The hook must not panic.
 pub fn set_hook(hook: Hook) -> Hook {
-    let mut place = HOOK.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut place = HOOK
+        .write()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     std::mem::replace(&mut place, hook)
 }
 
@@ -75,6 +77,8 @@ pub fn emitted() -> u64 {
 #[cold]
 pub(crate) fn emit(report: &Report) {
     EMITTED.add(1);
-    let hook = *HOOK.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let hook = *HOOK
+        .read()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     hook(report);
 }

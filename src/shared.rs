@@ -18,6 +18,7 @@ use crate::element::Element;
 use crate::error::AllocError;
 use crate::handle::Handle;
 use crate::tiers;
+use crate::tuning::LAST_GENERATION;
 
 /// A counted, read-only view of `len` elements of a buffer.
 ///
@@ -84,7 +85,7 @@ impl<T: Element> SharedBuffer<T> {
         }
         // SAFETY: the buffer owned its block uniquely.
         unsafe { publish(block, len * size_of::<T>(), TypeId::of::<T>) };
-        block.state.share();
+        enter(block);
         Self { ptr, len, block }
     }
 
@@ -116,7 +117,11 @@ impl<T: Element> SharedBuffer<T> {
         let block = tiers::borrowed(ptr.cast(), size_of_val(data), align_of::<T>())?;
         // SAFETY: the block was just made.
         unsafe { publish(block, size_of_val(data), TypeId::of::<T>) };
-        block.state.share_saturated();
+        let entered = block.state.share_saturated();
+        debug_assert!(
+            entered.is_ok(),
+            "a block that is born has a generation left"
+        );
         Ok(Self {
             ptr,
             len: data.len(),
@@ -135,7 +140,11 @@ impl<T: Element> SharedBuffer<T> {
     {
         let owner = Box::new(owner);
         let data = (*owner).as_ref();
-        let (ptr, len, bytes) = (NonNull::from(data).cast::<T>(), data.len(), size_of_val(data));
+        let (ptr, len, bytes) = (
+            NonNull::from(data).cast::<T>(),
+            data.len(),
+            size_of_val(data),
+        );
         let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), owner, READ_ONLY)?;
         // SAFETY: the block was just made for this memory.
         Ok(unsafe { Self::from_fresh(block, ptr, len) })
@@ -167,7 +176,7 @@ impl<T: Element> SharedBuffer<T> {
     unsafe fn from_fresh(block: &'static Block, ptr: NonNull<T>, len: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe { publish(block, len * size_of::<T>(), TypeId::of::<T>) };
-        block.state.share();
+        enter(block);
         Self { ptr, len, block }
     }
 
@@ -277,12 +286,18 @@ impl<T: Element> SharedBuffer<T> {
     /// # Errors
     /// The view itself, unchanged, when there are other owners or the memory is read-only.
     pub fn try_unique(self) -> Result<Buffer<T>, Self> {
-        if self.is_read_only() || !self.block.state.try_unique() {
+        if self.is_read_only() || !self.take_back() {
             return Err(self);
         }
         let (block, ptr, len) = self.into_parts();
         // SAFETY: the transition made the block ours alone.
         Ok(unsafe { Buffer::from_claimed(block, ptr, len) })
+    }
+
+    /// T7, except in the last generation of the block: there is none to share it in again, so it
+    /// stays shared until it retires, and whoever wants to write copies.
+    fn take_back(&self) -> bool {
+        self.block.state.load().generation() < LAST_GENERATION && self.block.state.try_unique()
     }
 
     /// The elements, writable: in place if this is the only owner (handles of this life are stale
@@ -291,7 +306,7 @@ impl<T: Element> SharedBuffer<T> {
     /// # Errors
     /// [`AllocError`] of the copy; this view is unchanged then.
     pub fn make_mut(&mut self) -> Result<&mut [T], AllocError> {
-        if !self.is_read_only() && self.block.state.try_unique() {
+        if !self.is_read_only() && self.take_back() {
             // SAFETY: the transition made the block ours alone.
             let unique = unsafe { Buffer::from_claimed(self.block, self.ptr, self.len) };
             let shared = unique.share();
@@ -353,6 +368,14 @@ impl<T: Element> SharedBuffer<T> {
             _ => Err(self),
         }
     }
+}
+
+/// T1 for a block that its unique owner has written.
+#[inline]
+fn enter(block: &'static Block) {
+    let entered = block.state.share();
+    // Blocks at their last generation retire at their last release, and are not taken back before.
+    debug_assert!(entered.is_ok(), "a unique block has a generation left");
 }
 
 /// Writes what shared owners read of a block.

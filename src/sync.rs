@@ -98,9 +98,11 @@ impl Counter {
     /// Adds `n` unless that would exceed `limit`; says whether it did.
     pub fn try_add(&self, n: u64, limit: u64) -> bool {
         // Ordering: Relaxed - a sum; nothing is published through it.
-        let update = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-            now.checked_add(n).filter(|&sum| sum <= limit)
-        });
+        let update = self
+            .0
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                now.checked_add(n).filter(|&sum| sum <= limit)
+            });
         update.is_ok()
     }
 

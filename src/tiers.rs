@@ -122,8 +122,11 @@ unsafe fn clear(core: &'static Core, taken: &Taken, bytes: usize) {
         // SAFETY: the caller holds the pool.
         let backing = unsafe { core.backing() };
         // SAFETY: the caller's block.
-        let (layout, token) =
-            unsafe { taken.block.payload(|p| (block::layout_of(label, p), p.token)) };
+        let (layout, token) = unsafe {
+            taken
+                .block
+                .payload(|p| (block::layout_of(label, p), p.token))
+        };
         // SAFETY: the block came from this source with this layout and token.
         if unsafe { backing.source.discard(taken.base, layout, token, bytes) } {
             return;
@@ -302,9 +305,7 @@ unsafe fn birth(
 fn birth_error(error: BirthError<AllocError>, bytes: usize, align: usize) -> AllocError {
     match error {
         BirthError::NoMemory(error) => error,
-        BirthError::NoBlock => {
-            AllocError::new(AllocErrorKind::BlocksExhausted, bytes, align, NAME)
-        }
+        BirthError::NoBlock => AllocError::new(AllocErrorKind::BlocksExhausted, bytes, align, NAME),
     }
 }
 
@@ -342,10 +343,17 @@ unsafe fn admit(
             continue;
         }
         let resting = core.ledger.resting();
-        return Err(
-            AllocError::new(AllocErrorKind::LimitExceeded, layout.size(), layout.align(), NAME)
-                .with_limit(refusal.saturating_sub(resting), resting, backing.policy.limit),
-        );
+        return Err(AllocError::new(
+            AllocErrorKind::LimitExceeded,
+            layout.size(),
+            layout.align(),
+            NAME,
+        )
+        .with_limit(
+            refusal.saturating_sub(resting),
+            resting,
+            backing.policy.limit,
+        ));
     }
 }
 
@@ -357,7 +365,9 @@ pub(crate) fn foreign(
     holder: Holder,
     flags: u8,
 ) -> Result<&'static Block, AllocError> {
-    unpooled(ptr, bytes, align, Kind::Foreign, flags, || block::foreign_token(holder))
+    unpooled(ptr, bytes, align, Kind::Foreign, flags, || {
+        block::foreign_token(holder)
+    })
 }
 
 /// A block for memory that is borrowed for ever.
@@ -378,7 +388,12 @@ fn unpooled(
     token: impl FnOnce() -> usize,
 ) -> Result<&'static Block, AllocError> {
     let (_, block) = WORLD.blocks.claim().map_err(|_| {
-        AllocError::new(AllocErrorKind::BlocksExhausted, bytes, align, "foreign memory")
+        AllocError::new(
+            AllocErrorKind::BlocksExhausted,
+            bytes,
+            align,
+            "foreign memory",
+        )
     })?;
     let label = Label {
         class: UNCLASSED,

@@ -54,7 +54,10 @@ fn a_shared_buffer_counts_its_owners_and_stale_handles_stay_stale() {
     drop(part);
     let unique = back.try_unique().unwrap();
     assert!(handle.is_released());
-    assert_eq!(handle.upgrade::<u32>().unwrap_err().reason, StaleReason::Gone);
+    assert_eq!(
+        handle.upgrade::<u32>().unwrap_err().reason,
+        StaleReason::Gone
+    );
     let again = unique.share();
     assert_ne!(again.handle(), handle);
     assert!(handle.upgrade::<u32>().is_err());

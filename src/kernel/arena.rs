@@ -83,12 +83,9 @@ impl<T: Cell> Arena<T> {
             }
             self.ensure(slab)?;
             // Ordering: Release - E31, with `iter`: the slab behind the number is installed.
-            let claimed = self.fresh.compare_exchange(
-                fresh,
-                fresh + 1,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
+            let claimed =
+                self.fresh
+                    .compare_exchange(fresh, fresh + 1, Ordering::Release, Ordering::Relaxed);
             if claimed.is_ok() {
                 return Ok((fresh, self.at(fresh)));
             }
@@ -118,7 +115,8 @@ impl<T: Cell> Arena<T> {
     /// Cell `index`, which was claimed once.
     #[inline]
     pub fn at(&self, index: u32) -> &T {
-        self.get(index).expect("an index that was claimed has a cell")
+        self.get(index)
+            .expect("an index that was claimed has a cell")
     }
 
     /// Every cell that was ever claimed.

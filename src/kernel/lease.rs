@@ -109,7 +109,12 @@ pub fn end(arena: &Arena<Lease>, name: u64) -> Result<Content, Stray> {
     // Ordering: Acquire - E15, with `lease`: what the leaser did to the payload is visible.
     lease
         .word
-        .compare_exchange(live, (generation + 1) << 1, Ordering::Acquire, Ordering::Relaxed)
+        .compare_exchange(
+            live,
+            (generation + 1) << 1,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        )
         .map_err(|_| Stray)?;
     // A slot at its last generation retires: its name would come round again.
     if generation < u64::from(super::tuning::LAST_GENERATION) {

@@ -91,7 +91,10 @@ impl Ledger {
 
     /// Largest F and largest U ever.
     pub fn highest(&self) -> (usize, usize) {
-        (self.highest_held.get() as usize, self.highest_used.get() as usize)
+        (
+            self.highest_held.get() as usize,
+            self.highest_used.get() as usize,
+        )
     }
 
     /// What F may be after a birth of `bytes` more.

@@ -65,7 +65,8 @@ impl<S: Backing> Magazine<S> {
     pub unsafe fn set_len(&self, len: u32) {
         debug_assert!(len as usize <= MAGAZINE_ROUNDS);
         // SAFETY: only the owner touches a magazine.
-        self.rounds.with_mut(|rounds| unsafe { (*rounds).len = len });
+        self.rounds
+            .with_mut(|rounds| unsafe { (*rounds).len = len });
     }
 
     /// The block in slot `slot`.

@@ -61,11 +61,7 @@ impl<S: Backing> Slot<S> {
     }
 
     /// The cache for pool `pool`, built if it is missing. Only the slot's thread may call this.
-    pub fn ensure_cache(
-        &self,
-        arena: &Arena<Cache<S>>,
-        pool: u32,
-    ) -> Result<&Cache<S>, Exhausted> {
+    pub fn ensure_cache(&self, arena: &Arena<Cache<S>>, pool: u32) -> Result<&Cache<S>, Exhausted> {
         if let Some(cache) = self.cache(pool) {
             return Ok(cache);
         }

@@ -81,7 +81,13 @@ pub const TABLE: [Row; 10] = [
     row("T7", "1, g", "take back unique", "released, g", "CAS"),
     row("T8", "n >= 1, g", "forced release", "released, g", "CAS"),
     row("T9", "n at the limit", "owner adds", "saturated, g", "swap"),
-    row("T10", "1, last generation", "owner releases: the claim", "released; the control block retires", "fetch_sub"),
+    row(
+        "T10",
+        "released, last generation",
+        "towards a next generation",
+        "the control block retires",
+        "none",
+    ),
 ];
 
 /// A decoded state word.
@@ -150,6 +156,10 @@ pub enum Released {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale;
 
+/// The block has had its last generation (T10): it must retire, and its payload get a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
 /// The state word.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -175,30 +185,34 @@ impl State {
         Snapshot(self.0.load(Ordering::Relaxed))
     }
 
-    /// T1: the unique owner, who has written the block's shared fields, becomes its first counted
-    /// owner in a new generation.
-    ///
-    /// # Panics
-    /// If there is no next generation: the block had to retire (T10).
+    /// T1, T10: the unique owner, who has written the block's shared fields, becomes its first
+    /// counted owner in a new generation, if there is one left.
     #[inline]
-    pub fn share(&self) -> u32 {
-        self.begin(0)
+    pub fn share(&self) -> Result<u32, Exhausted> {
+        self.enter(0)
     }
 
     /// T1 with T9: like [`share`](Self::share), but immortal from the start.
-    pub fn share_saturated(&self) -> u32 {
-        self.begin(SATURATED)
+    pub fn share_saturated(&self) -> Result<u32, Exhausted> {
+        self.enter(SATURATED)
     }
 
     /// T1: begins the next generation with `stored + 1` owners.
     #[inline]
-    fn begin(&self, stored: u32) -> u32 {
+    fn enter(&self, stored: u32) -> Result<u32, Exhausted> {
         let last = self.load().generation();
-        assert!(last < LAST_GENERATION, "a block at its last generation must have retired");
+        if last >= LAST_GENERATION {
+            return Err(Exhausted);
+        }
         // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload.
-        let before = self.0.swap(Snapshot::pack(stored, last + 1), Ordering::Release);
-        debug_assert!(Snapshot(before).is_released(), "shared a block that has owners");
-        last + 1
+        let before = self
+            .0
+            .swap(Snapshot::pack(stored, last + 1), Ordering::Release);
+        debug_assert!(
+            Snapshot(before).is_released(),
+            "shared a block that has owners"
+        );
+        Ok(last + 1)
     }
 
     /// T2, T9: an owner adds one. Wait-free.
@@ -220,7 +234,7 @@ impl State {
             if seen.generation() != generation || seen.is_released() {
                 return Err(Stale);
             }
-            // Ordering: Acquire - E1, with `begin`: length, element type and payload are visible,
+            // Ordering: Acquire - E1, with `enter`: length, element type and payload are visible,
             // though the handle may have come by a channel that orders nothing.
             match self.0.compare_exchange_weak(
                 seen.0,
@@ -261,15 +275,10 @@ impl State {
     }
 
     /// T7: the only owner takes the block back as unique; handles of this generation are stale
-    /// from here on. `false` when there are other owners, when a handle is being upgraded, or in
-    /// the last generation (T10), after which there is none to share the block in again.
+    /// from here on. `false` when there are other owners, or a handle is being upgraded.
     #[inline]
     pub fn try_unique(&self) -> bool {
-        let generation = self.load().generation();
-        if generation >= LAST_GENERATION {
-            return false;
-        }
-        let seen = Snapshot::pack(0, generation);
+        let seen = Snapshot::pack(0, self.load().generation());
         // Ordering: Acquire - E2, with earlier releases: they are done with the payload. A load of
         // the count would not do: a handle could be upgraded behind it.
         self.0
@@ -313,7 +322,7 @@ impl State {
         let drift = (before.stored() as u32).abs_diff(SATURATED);
         if drift > DRIFT {
             let word = Snapshot::pack(SATURATED, before.generation());
-            // Ordering: Relaxed - as an RMW it continues the release sequence that `begin` began;
+            // Ordering: Relaxed - as an RMW it continues the release sequence that `enter` began;
             // nothing is ever given back, so earlier releases do not matter.
             self.0.swap(word, Ordering::Relaxed);
         }

@@ -16,7 +16,7 @@ use core::ptr;
 use super::block::Block;
 use super::cache::Cache;
 use super::core::{Backing, Core};
-use super::reach::{CLOSED, FLUSH, STEAL};
+use super::reach::{CLOSED, DEAD, FLUSH, STEAL};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
 use super::tuning::CLASSES;
@@ -67,8 +67,7 @@ impl<S: Backing> Core<S> {
             && cache.admits(class, self.cost(class, rounds), self.budget())
         {
             // SAFETY: just popped: ours, and of this class and pool.
-            let loaded =
-                unsafe { cache.load(class, magazine, rounds, self.cost(class, rounds)) };
+            let loaded = unsafe { cache.load(class, magazine, rounds, self.cost(class, rounds)) };
             if let Some(displaced) = loaded {
                 // SAFETY: it came out of this thread's cache.
                 unsafe { self.rest_displaced(class, displaced) };
@@ -129,12 +128,7 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// As [`give_slow`](Self::give_slow).
-    unsafe fn give_cached(
-        &self,
-        cache: Option<&Cache<S>>,
-        class: usize,
-        block: &Block<S>,
-    ) -> bool {
+    unsafe fn give_cached(&self, cache: Option<&Cache<S>>, class: usize, block: &Block<S>) -> bool {
         // SAFETY: the caller's block keeps the pool alive.
         let rounds = unsafe { self.backing() }.rounds(class);
         let Some(cache) = cache.filter(|cache| rounds > 0 && self.answer(cache)) else {
@@ -174,9 +168,7 @@ impl<S: Backing> Core<S> {
     }
 
     fn count_give(&self, class: usize) {
-        if let Some(numbers) = self.class_numbers.get(class) {
-            numbers.gives.add(1);
-        }
+        self.numbers_of(class).gives.add(1);
     }
 
     /// What two magazines of `class` can hold, in bytes. Called with the pool held alive.
@@ -195,6 +187,7 @@ impl<S: Backing> Core<S> {
         let request = cache.bias.request();
         if request & CLOSED != 0 {
             if cache.bias.claim_close_flush() {
+                self.settle_tallies(cache);
                 // SAFETY: the flush is ours to do, and the cache is bound to this pool.
                 unsafe { self.kill_cache(cache) };
             }
@@ -223,7 +216,7 @@ impl<S: Backing> Core<S> {
         let cache = slot.ensure_cache(caches, self.index()).ok()?;
         // SAFETY: the slot is ours and the cache is vacant while `bind` runs.
         if !cache.bias.adopt(|| unsafe { cache.bind(self) }) {
-            return (cache.bias.request() & (CLOSED | super::reach::DEAD) == 0).then_some(cache);
+            return (cache.bias.request() & (CLOSED | DEAD) == 0).then_some(cache);
         }
         // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
         // sees the adopted cache.
@@ -248,14 +241,15 @@ pub unsafe fn exit<S: Backing>(world: &super::core::World<S>, slot: &Slot<S>) {
         let Some(core) = (unsafe { core.as_ref() }) else {
             continue;
         };
-        if cache.bias.request() & CLOSED == 0 {
-            for class in 0..CLASSES {
-                let (takes, gives) = cache.settle(class);
-                core.class_numbers[class].takes.add(takes);
-                core.class_numbers[class].gives.add(gives);
-            }
+        let closed = cache.bias.request() & CLOSED != 0;
+        if !closed && cache.bias.request() & DEAD == 0 {
+            core.settle_tallies(cache);
+            cache.reset_tallies();
         }
         if cache.bias.exit() {
+            if closed {
+                core.settle_tallies(cache);
+            }
             // SAFETY: the lock has left the cache to us; its blocks keep the pool alive.
             unsafe { core.flush_cache(cache) };
         }

@@ -1,0 +1,206 @@
+//! Runs every cell in a process of its own, the contenders of a case one after the other, round by round.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::case::{Case, PRELOADED, Workload};
+use crate::measure::Sample;
+
+/// The environment variable that turns this program into one cell. Its value is the cell's budget in microseconds.
+pub const CELL: &str = "NDPOOL_BENCH_CELL";
+
+/// How much to run.
+pub struct Plan {
+    /// Repeats of every cell.
+    pub rounds: usize,
+    /// Timed time per cell.
+    pub budget: Duration,
+    /// Only the cases marked for it.
+    pub quick: bool,
+    /// Only contenders with one of these names; all if empty.
+    pub contenders: Vec<String>,
+    /// Only cases whose label contains this.
+    pub case: Option<String>,
+}
+
+/// One measured cell.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub workload: &'static str,
+    pub case: String,
+    pub contender: &'static str,
+    pub round: usize,
+    pub sample: Sample,
+}
+
+/// A cell that gave no sample, and why.
+pub struct Failure {
+    pub case: String,
+    pub contender: &'static str,
+    pub why: String,
+}
+
+/// What a workload gave.
+#[derive(Default)]
+pub struct Outcome {
+    pub rows: Vec<Row>,
+    pub failures: Vec<Failure>,
+}
+
+impl Plan {
+    /// The cases to run, with the contenders to run them for.
+    pub fn cases(&self, workload: &Workload) -> Vec<Case> {
+        let mut cases = (workload.cases)();
+        cases.retain(|case| {
+            (!self.quick || case.quick)
+                && self
+                    .case
+                    .as_ref()
+                    .is_none_or(|part| case.label.contains(part.as_str()))
+        });
+        for case in &mut cases {
+            case.contenders.retain(|it| {
+                self.contenders.is_empty() || self.contenders.iter().any(|name| name == it)
+            });
+        }
+        cases.retain(|case| !case.contenders.is_empty());
+        cases
+    }
+
+    /// Runs the cases of one workload.
+    pub fn run(&self, workload: &'static Workload, cases: &[Case]) -> io::Result<Outcome> {
+        let program = std::env::current_exe()?;
+        let preload = tcmalloc();
+        let cells: usize = cases
+            .iter()
+            .map(|case| case.contenders.len() * self.rounds)
+            .sum();
+        let progress = bar(cells, workload.name);
+        let mut outcome = Outcome::default();
+        for case in cases {
+            // Contenders that are not here, or that failed in an earlier round.
+            let mut given_up = BTreeSet::new();
+            for round in 0..self.rounds {
+                for &contender in &case.contenders {
+                    progress.inc(1);
+                    progress.set_message(format!("{} {contender}", case.label));
+                    if given_up.contains(contender) {
+                        continue;
+                    }
+                    match self.cell(&program, workload, case, contender, preload.as_deref())? {
+                        Answer::Measured(sample) => outcome.rows.push(Row {
+                            workload: workload.name,
+                            case: case.label.clone(),
+                            contender,
+                            round,
+                            sample: *sample,
+                        }),
+                        Answer::Absent => {
+                            given_up.insert(contender);
+                        }
+                        Answer::Failed(why) => {
+                            given_up.insert(contender);
+                            outcome.failures.push(Failure {
+                                case: case.label.clone(),
+                                contender,
+                                why,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        progress.finish_and_clear();
+        Ok(outcome)
+    }
+
+    fn cell(
+        &self,
+        program: &Path,
+        workload: &Workload,
+        case: &Case,
+        contender: &str,
+        preload: Option<&Path>,
+    ) -> io::Result<Answer> {
+        let mut command = Command::new(program);
+        command.args([workload.name, case.label.as_str(), contender]);
+        command
+            .env(CELL, self.budget.as_micros().to_string())
+            .stdin(Stdio::null());
+        if contender == PRELOADED {
+            let Some(library) = preload else {
+                return Ok(Answer::Absent);
+            };
+            command.env("LD_PRELOAD", library);
+        }
+        let output = command.output()?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let last = text
+                .lines()
+                .rev()
+                .find(|line| !line.is_empty() && !line.starts_with("note:"));
+            return Ok(Answer::Failed(format!(
+                "{}: {}",
+                output.status,
+                last.unwrap_or("no message")
+            )));
+        }
+        let sample: Option<Sample> = serde_json::from_slice(&output.stdout)?;
+        Ok(sample.map_or(Answer::Absent, |it| Answer::Measured(Box::new(it))))
+    }
+}
+
+enum Answer {
+    Measured(Box<Sample>),
+    /// Not built, or not installed.
+    Absent,
+    Failed(String),
+}
+
+/// The child's side: measures one cell and prints it as JSON.
+pub fn cell(workloads: &[Workload], arguments: &[String], budget: Duration) -> io::Result<()> {
+    let [name, label, contender] = arguments else {
+        return Err(io::Error::other(
+            "a cell is a workload, a case and a contender",
+        ));
+    };
+    let workload = workloads
+        .iter()
+        .find(|it| it.name == name)
+        .ok_or_else(|| io::Error::other("no such workload"))?;
+    let cases = (workload.cases)();
+    let case = cases
+        .iter()
+        .find(|it| it.label == *label)
+        .ok_or_else(|| io::Error::other("no such case"))?;
+    let sample = (workload.run)(case, contender, budget);
+    Ok(serde_json::to_writer(io::stdout(), &sample)?)
+}
+
+fn bar(cells: usize, name: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix:>14} [{bar:30}] {pos}/{len} {msg}")
+        .expect("a valid template");
+    ProgressBar::new(cells as u64)
+        .with_style(style.progress_chars("=> "))
+        .with_prefix(name)
+}
+
+/// tcmalloc's library where Debian and its kin put it.
+pub fn tcmalloc() -> Option<PathBuf> {
+    [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+    ]
+    .iter()
+    .map(|folder| Path::new(folder).join("libtcmalloc_minimal.so.4"))
+    .find(|path| path.exists())
+}
