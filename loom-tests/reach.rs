@@ -120,14 +120,12 @@ impl Cache {
     fn close(&self) -> (Steal, u32) {
         self.in_turn(|| {
             let fate = self.bias.close(false);
-            (
-                fate,
-                if fate == Steal::Taken {
-                    self.empty()
-                } else {
-                    0
-                },
-            )
+            if fate != Steal::Taken {
+                return (fate, 0);
+            }
+            let emptied = self.empty();
+            self.bias.restore();
+            (fate, emptied)
         })
     }
 }
@@ -383,4 +381,57 @@ fn a_trim_and_a_close_meet_a_working_owner() {
             _ => "nothing pushed",
         });
     });
+}
+
+/// Owner, exit, next owner of the slot, who has not heard yet that the pool closes.
+#[test]
+fn a_close_meets_the_next_owner() {
+    let expected = ["adopted", "refused"];
+    check("a_close_meets_the_next_owner", &expected, || {
+        let cache = Cache::owned();
+        let closer = spawn(&cache, Cache::close);
+        let mut all = cache.work() + cache.exit();
+        let adopted = cache.bias.adopt(|| {
+            assert_eq!(cache.rounds.read(), 0, "adopted with rounds in it");
+            cache.rounds.write(0);
+        });
+        if adopted {
+            all = all + cache.work() + cache.exit();
+        }
+        let (_, taken) = closer.join().unwrap();
+        assert_eq!(
+            all.pushed,
+            all.emptied + taken,
+            "left behind in a closed pool"
+        );
+        outcome(if adopted { "adopted" } else { "refused" });
+    });
+}
+
+/// The owner tries to adopt its own cache again, not having heard that the pool closes.
+#[test]
+fn a_close_meets_an_owner_that_registers_again() {
+    let expected = ["adopted", "refused"];
+    check(
+        "a_close_meets_an_owner_that_registers_again",
+        &expected,
+        || {
+            let cache = Cache::owned();
+            let closer = spawn(&cache, Cache::close);
+            let mut all = cache.work();
+            let adopted = cache.bias.adopt(|| cache.rounds.write(0));
+            if adopted {
+                // As `Core::register` does once it has heard.
+                cache.bias.renounce();
+            }
+            let (_, taken) = closer.join().unwrap();
+            all = all + cache.work();
+            assert_eq!(
+                all.pushed,
+                all.emptied + taken,
+                "left behind in a closed pool"
+            );
+            outcome(if adopted { "adopted" } else { "refused" });
+        },
+    );
 }

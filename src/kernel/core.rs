@@ -339,6 +339,7 @@ impl<S: Backing> Core<S> {
             self.settle_tallies(cache);
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
+            cache.bias.restore();
         }
     }
 
@@ -369,7 +370,10 @@ impl<S: Backing> Core<S> {
     pub fn traffic(&self, class: usize) -> (u64, u64) {
         use super::reach::{CLOSED, DEAD};
         let numbers = self.numbers_of(class);
-        let mut sum = (numbers.takes.get() + numbers.births.get(), numbers.gives.get());
+        let mut sum = (
+            numbers.takes.get() + numbers.births.get(),
+            numbers.gives.get(),
+        );
         if class < CLASSES {
             for slot in self.world().slots.iter() {
                 if let Some(cache) = slot.cache(self.index)

@@ -82,9 +82,9 @@ impl Bias {
     /// Owner: takes the request to flush back, and owes the flush. `false` if there is none, or a
     /// trimmer has come for the cache itself.
     pub fn accept_flush(&self) -> bool {
-        // Ordering: Acquire - E6, with `restore`: a trimmer may have had the cache before.
+        // Ordering: Relaxed - the owner enters before it touches the cache, and `enter` orders that.
         self.request
-            .compare_exchange(FLUSH, 0, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(FLUSH, 0, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -105,32 +105,34 @@ impl Bias {
     }
 
     /// A new owner takes a vacant cache, after `bind` has written what only owners read. `false`
-    /// while somebody is still emptying it, or if it is not vacant.
+    /// while somebody is still emptying it, or if it is not vacant. A cache of a closed pool is
+    /// vacant once its flush was claimed, or if it had no owner when the pool closed.
     #[must_use]
     pub fn adopt(&self, bind: impl FnOnce()) -> bool {
         // Ordering: Acquire - E6, with `restore`: the cache is empty, and nobody is at it.
         let seen = self.request.load(Ordering::Acquire);
-        if seen & STEAL != 0 || seen & (DEAD | CLOSED) == 0 {
+        let vacant = seen & DEAD != 0 || seen & (CLOSED | FLUSH) == CLOSED;
+        if seen & STEAL != 0 || !vacant {
             return false;
         }
         bind();
-        // Ordering: AcqRel - E6, with `steal`: the cache as bound; and with a pool that closes in
-        // between: that it is closed.
+        // Ordering: Release - E6, with `steal` and `close`: the cache as bound.
         self.request
-            .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(seen, 0, Ordering::Release, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Owner: gives a just adopted, still empty cache up again because the pool has closed.
     pub fn renounce(&self) {
-        // Ordering: Release - E6, with `adopt`: nothing was put in.
-        self.request.fetch_or(CLOSED, Ordering::Release);
+        // Ordering: Relaxed - nothing was put in, and only this thread adopts the cache again.
+        self.request.fetch_or(CLOSED, Ordering::Relaxed);
     }
 
     /// Trimmer: asks for the cache. Trimmers of one pool take turns (see `Core::trim`).
     pub fn steal(&self) -> Steal {
         let seen = self.request() & FLUSH;
-        // Ordering: Acquire - E6, with `restore`: an earlier trimmer's work on the cache.
+        // Ordering: Acquire - E6, with `adopt`: the cache as bound, by an owner that may not have
+        // been inside yet. (Trimmers see each other's work by their turn.)
         let raised =
             self.request
                 .compare_exchange(seen, STEAL, Ordering::Acquire, Ordering::Relaxed);
@@ -140,11 +142,11 @@ impl Bias {
         if self.wait_until_out() {
             return Steal::Taken;
         }
-        // Ordering: Release, on failure Acquire - E8, with `exit`: the owner may have exited in
-        // between and left its cache to us.
+        // Ordering: Relaxed, on failure Acquire - E8, with `exit`: nothing was done to the cache; or
+        // the owner has exited in between and left it to us.
         match self
             .request
-            .compare_exchange(STEAL, FLUSH, Ordering::Release, Ordering::Acquire)
+            .compare_exchange(STEAL, FLUSH, Ordering::Relaxed, Ordering::Acquire)
         {
             Ok(_) => Steal::LeftToOwner,
             Err(_) => Steal::Taken,
@@ -153,16 +155,17 @@ impl Bias {
 
     /// Trimmer: gives the emptied cache back to its owner, if that is still there.
     pub fn restore(&self) {
-        // Ordering: Release - E6, with `enter`, `adopt` and `accept_flush`: the cache as emptied.
+        // Ordering: Release - E6, with `enter`, `adopt` and `claim_close_flush`; E8, with `exit`: the
+        // cache as emptied.
         self.request.fetch_and(!STEAL, Ordering::Release);
     }
 
-    /// The closing pool: marks the cache for ever. `Taken` if the closer has to empty it now;
-    /// `LeftToOwner` if the owner does so at its next operation or exit.
-    /// The owner itself may close: then it is outside, and no barrier is needed.
+    /// The closing pool: marks the cache for ever. `Taken` if the closer has to empty it now and
+    /// then [`restore`](Self::restore) it; `LeftToOwner` if the owner empties it at its next
+    /// operation or exit. The owner itself may close: then it is outside, and no barrier is needed.
     pub fn close(&self, by_owner: bool) -> Steal {
-        // Ordering: AcqRel - E8, with `exit`; E6, with `restore`: as in `steal`.
-        let before = self.request.fetch_or(CLOSED | FLUSH, Ordering::AcqRel);
+        // Ordering: Acquire - E6, with `adopt`: the cache as bound.
+        let before = self.request.fetch_or(CLOSED | FLUSH, Ordering::Acquire);
         if before & (DEAD | CLOSED | STEAL) != 0 {
             return Steal::Vacant;
         }
@@ -170,19 +173,29 @@ impl Bias {
             return Steal::LeftToOwner;
         }
         // The owner does not touch the cache any more once it has seen the request, unless it
-        // claims the flush first: whoever takes the FLUSH bit away empties the cache.
-        if self.claim_close_flush() {
-            Steal::Taken
-        } else {
-            Steal::LeftToOwner
+        // claims the flush first: whoever takes the FLUSH bit away empties the cache. The closer
+        // holds STEAL instead meanwhile, so that nobody adopts the cache under it.
+        let mut seen = self.request();
+        while seen & FLUSH != 0 {
+            // Ordering: Relaxed - `wait_until_out` has shown the cache as its owner left it.
+            match self.request.compare_exchange_weak(
+                seen,
+                seen ^ (FLUSH | STEAL),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Steal::Taken,
+                Err(now) => seen = now,
+            }
         }
+        Steal::LeftToOwner
     }
 
-    /// Owner or closer of a closed pool: whoever gets `true` empties the cache.
+    /// Owner of a closed pool's cache: `true` if it has to empty it.
     #[must_use]
     pub fn claim_close_flush(&self) -> bool {
-        // Ordering: AcqRel - E7 and E8, with `leave` and `exit`: the cache as its owner left it.
-        let before = self.request.fetch_and(!FLUSH, Ordering::AcqRel);
+        // Ordering: Acquire - E6, with `restore`: what an earlier trimmer did to the cache.
+        let before = self.request.fetch_and(!FLUSH, Ordering::Acquire);
         before & FLUSH != 0
     }
 

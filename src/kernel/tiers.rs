@@ -214,6 +214,11 @@ impl<S: Backing> Core<S> {
         // SAFETY: the world of a pool outlives the slots that are in it.
         let caches = unsafe { &*ptr::from_ref(&self.world().caches) };
         let cache = slot.ensure_cache(caches, self.index()).ok()?;
+        if cache.bias.request() & CLOSED != 0 && cache.bias.claim_close_flush() {
+            // SAFETY: the closed pool has left the flush to us. With blocks in the cache that
+            // pool is this one; an earlier pool of the same index has died without blocks.
+            unsafe { self.kill_cache(cache) };
+        }
         // SAFETY: the slot is ours and the cache is vacant while `bind` runs.
         if !cache.bias.adopt(|| unsafe { cache.bind(self) }) {
             return (cache.bias.request() & (CLOSED | DEAD) == 0).then_some(cache);
