@@ -3,7 +3,7 @@
 
 mod support;
 
-use ndpool::loom_model::{check, outcome};
+use ndpool::loom_model::{Model, check, outcome};
 use support::{Universe, spawn};
 
 /// Nothing is left: every payload freed once, and `pools` lives ended.
@@ -81,7 +81,8 @@ fn a_block_comes_home_to_a_cache_and_the_thread_exits() {
 #[test]
 fn a_filled_cache_while_the_pool_closes() {
     let expected = ["gone"];
-    check("a_filled_cache_while_the_pool_closes", &expected, || {
+    let model = Model::new("a_filled_cache_while_the_pool_closes");
+    model.preemptions(Some(2)).check(&expected, || {
         let universe = Universe::new();
         let core = universe.open(10, 2);
         let main = universe.pass_by();
@@ -180,30 +181,30 @@ fn a_core_is_opened_again_while_a_block_comes_home() {
     );
 }
 
-/// A trim meets a thread that takes, gives and exits.
+/// A trim meets a thread that takes, gives and exits. Its cache holds a block beforehand.
 #[test]
 fn a_trim_meets_a_thread_that_works_and_exits() {
     let expected = ["trimmed 0", "trimmed 1"];
-    check(
-        "a_trim_meets_a_thread_that_works_and_exits",
-        &expected,
-        || {
-            let universe = Universe::new();
-            let core = universe.open(10, 1);
-            let index = core.index();
-            let worker = spawn(&universe, move |universe| {
-                let thread = universe.arrive();
-                let (block, _) = thread.take(universe.core(index));
-                thread.give(block);
-                thread.exit();
-            });
-            let main = universe.pass_by();
-            let trimmed = main.trim(core);
-            assert_eq!(trimmed, universe.log.deallocs().min(trimmed));
-            worker.join().unwrap();
-            main.drop_handle(core);
-            assert_all_gone(&universe, 1);
-            outcome(format!("trimmed {trimmed}"));
-        },
-    );
+    let model = Model::new("a_trim_meets_a_thread_that_works_and_exits");
+    model.preemptions(Some(2)).check(&expected, || {
+        let universe = Universe::new();
+        let core = universe.open(10, 1);
+        let index = core.index();
+        let thread = universe.arrive();
+        let (block, _) = thread.take(core);
+        thread.give(block);
+        let slot = thread.slot_index();
+        let worker = spawn(&universe, move |universe| {
+            let thread = universe.resume(slot);
+            let (block, _) = thread.take(universe.core(index));
+            thread.give(block);
+            thread.exit();
+        });
+        let main = universe.pass_by();
+        let trimmed = main.trim(core);
+        worker.join().unwrap();
+        main.drop_handle(core);
+        assert_all_gone(&universe, 1);
+        outcome(format!("trimmed {trimmed}"));
+    });
 }
