@@ -74,8 +74,8 @@ impl Drop for Stand {
 impl Backing for Stand {
     type Payload = Option<Arc<Witness>>;
     const NO_PAYLOAD: Self::Payload = None;
-    const BLOCKS_PER_SLAB: usize = 2;
-    const MAGAZINES_PER_SLAB: usize = 2;
+    const BLOCKS_PER_SLAB: usize = 4;
+    const MAGAZINES_PER_SLAB: usize = 4;
     const CACHES_PER_SLAB: usize = 2;
     const SLOTS_PER_SLAB: usize = 2;
     const CORES_PER_SLAB: usize = 1;
@@ -162,6 +162,13 @@ impl Universe {
             universe: self,
             slot: Some(slot),
         }
+    }
+
+    /// A thread arrives, and registers with `core`.
+    pub fn arrive_at(&self, core: &StandCore) -> Thread<'_> {
+        let thread = self.arrive();
+        thread.cache(core).expect("an open pool registers a thread");
+        thread
     }
 
     /// A thread that has arrived before, and goes on.
