@@ -29,8 +29,9 @@ MODELS = {
     "src/kernel/core.rs": ["loom_core"],
     "src/kernel/tiers.rs": ["loom_core", "loom_exchange"],
     "src/kernel/arena.rs": ["loom_arena"],
-    "src/kernel/slots.rs": ["loom_arena"],
-    "src/kernel/reserve.rs": ["loom_arena"],
+    "src/kernel/slots.rs": ["loom_core", "loom_exchange"],
+    "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
+    "src/kernel/reserve.rs": ["loom_reserve"],
     "src/loom_model/sync.rs": ["loom_reach"],
 }
 
@@ -50,12 +51,20 @@ PLANTED = [
     ("src/kernel/state.rs", "if seen.generation() != generation || seen.is_released() {", "if seen.generation() != generation {", "upgrade of a released block"),
     ("src/kernel/count.rs", "if before == RELEASED && self.claim()", "if false", "no cure: the compensator does not claim"),
     ("src/kernel/reach.rs", "if self.busy.load(Ordering::Acquire) == 0 {", "if self.busy.load(Ordering::Acquire) < 2 {", "a trim that skips the busy check"),
-    ("src/kernel/reach.rs", "before & STEAL == 0\n", "true\n", "an exit that ignores a trimmer"),
+    ("src/kernel/reach.rs", "before & STEAL == 0\n", "before & STEAL != u32::MAX\n", "an exit that ignores a trimmer"),
     ("src/kernel/reach.rs", "if seen & STEAL != 0 || seen", "if seen", "an adoption under a trimmer"),
 ]
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
-EQUIVALENT = {}
+EQUIVALENT = {
+    ("src/kernel/reach.rs", "steal: Acquire -> Relaxed"):
+        "the fence of the heavy barrier behind it acquires as well; where there is no barrier, nothing is taken",
+    ("src/kernel/reach.rs", "close: Acquire -> Relaxed"):
+        "as for steal",
+    ("src/kernel/reach.rs", "adopt: CAS -> load + store"):
+        "only the slot's thread adopts, and a mark of the closer that it overwrites is made again by `renounce`, "
+        "after the fence of `Core::register`",
+}
 
 
 class Mutant:

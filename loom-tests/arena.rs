@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use loom::thread;
 use ndpool::loom_model::kernel::arena::{Arena, Cell};
-use ndpool::loom_model::kernel::reserve::Reserve;
 use ndpool::loom_model::{Witness, check, outcome};
 
 /// A cell whose owner writes to it, and which remembers its index from its making.
@@ -109,34 +108,4 @@ fn a_walk_meets_a_claim() {
         claim(&arena);
         outcome(other.join().unwrap().to_string());
     });
-}
-
-#[test]
-fn two_charges_at_the_edge_of_a_limit() {
-    check(
-        "two_charges_at_the_edge_of_a_limit",
-        &["one refused", "both admitted"],
-        || {
-            let reserve = Arc::new(Reserve::new());
-            let room = Arc::new(Witness::new(0));
-            // Limit 10: each charges 6, and only one fits at a time.
-            let charge = |reserve: &Reserve, room: &Witness| {
-                if let Err(charged) = reserve.try_reserve(6, 10) {
-                    assert_eq!(charged, 6, "refused, with room left");
-                    return false;
-                }
-                assert_eq!(room.read(), 0, "over the limit");
-                room.write(6);
-                room.write(0);
-                reserve.release(6);
-                true
-            };
-            let (other_reserve, other_room) = (Arc::clone(&reserve), Arc::clone(&room));
-            let other = thread::spawn(move || charge(&other_reserve, &other_room));
-            let main = charge(&reserve, &room);
-            let both = main & other.join().unwrap();
-            assert_eq!(reserve.used(), 0);
-            outcome(if both { "both admitted" } else { "one refused" });
-        },
-    );
 }

@@ -28,6 +28,7 @@ pub mod kernel {
 }
 
 /// The same constants, small, for loom and shuttle.
+#[cfg_attr(not(any(feature = "loom", feature = "shuttle")), allow(dead_code))]
 pub mod model {
     /// See [`super::kernel::MAGAZINE_ROUNDS`].
     pub const MAGAZINE_ROUNDS: usize = 2;

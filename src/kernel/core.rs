@@ -62,6 +62,8 @@ pub struct World<S: Backing> {
     pub slots: Arena<Slot<S>>,
     /// Pools.
     pub cores: Arena<Core<S>>,
+    /// Pools opened so far.
+    lives: Counter,
 }
 
 impl<S: Backing> World<S> {
@@ -74,6 +76,7 @@ impl<S: Backing> World<S> {
                 caches: Arena::new(),
                 slots: Arena::new(),
                 cores: Arena::new(),
+                lives: Counter::new(),
             }
         }
     }
@@ -98,7 +101,7 @@ pub struct Numbers {
     pub trimmed_bytes: Counter,
 }
 
-/// Takes and gives of one class that no live cache counts.
+/// Takes and gives of one class that no cache counts.
 #[derive(Debug, Default)]
 pub struct ClassNumbers {
     /// Blocks taken.
@@ -116,6 +119,8 @@ pub struct Core<S: Backing> {
     index: u32,
     world: UnsafeCell<*const World<S>>,
     backing: UnsafeCell<Option<S>>,
+    /// Number of the pool in the process: tells this life of the core from the others.
+    life: Counter,
     /// Handles of the pool.
     handles: AtomicUsize,
     /// Blocks in existence, and one for all handles together.
@@ -149,6 +154,7 @@ impl<S: Backing> Cell for Core<S> {
             index,
             world: UnsafeCell::new(ptr::null()),
             backing: UnsafeCell::new(None),
+            life: Counter::new(),
             handles: AtomicUsize::new(0),
             shares: AtomicUsize::new(0),
             closed: AtomicU32::new(1),
@@ -217,6 +223,7 @@ impl<S: Backing> Core<S> {
             // SAFETY: a claimed core has neither handles nor blocks: nobody reads this.
             unsafe { *place = Some(backing) };
         });
+        core.life.replace(world.lives.tick(1) + 1);
         core.ledger.reset();
         core.numbers.reset();
         core.class_numbers.iter().for_each(ClassNumbers::reset);
@@ -234,6 +241,11 @@ impl<S: Backing> Core<S> {
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Number of the pool in the process, from 1.
+    pub fn life(&self) -> u64 {
+        self.life.get()
     }
 
     /// The world of the pool.
@@ -336,7 +348,6 @@ impl<S: Backing> Core<S> {
         use super::reach::Steal;
         let fate = cache.bias.close(is_own);
         if fate == Steal::Taken {
-            self.settle_tallies(cache);
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
             cache.bias.restore();
@@ -365,10 +376,9 @@ impl<S: Backing> Core<S> {
         self.class_numbers.get(class).unwrap_or(&self.unclassed)
     }
 
-    /// Takes and gives of `class`, all threads together; births are takes too. Exact when the
-    /// pool is quiet.
+    /// Takes and gives of `class`, all threads together, past ones included; births are takes too.
+    /// Exact when the pool is quiet.
     pub fn traffic(&self, class: usize) -> (u64, u64) {
-        use super::reach::{CLOSED, DEAD};
         let numbers = self.numbers_of(class);
         let mut sum = (
             numbers.takes.get() + numbers.births.get(),
@@ -377,7 +387,7 @@ impl<S: Backing> Core<S> {
         if class < CLASSES {
             for slot in self.world().slots.iter() {
                 if let Some(cache) = slot.cache(self.index)
-                    && cache.bias.request() & (CLOSED | DEAD) == 0
+                    && cache.life() == self.life()
                 {
                     let (takes, gives) = cache.tallies(class);
                     sum = (sum.0 + takes, sum.1 + gives);
@@ -385,15 +395,6 @@ impl<S: Backing> Core<S> {
             }
         }
         sum
-    }
-
-    /// Moves what a cache of this pool has counted to the pool: its owner counts no more.
-    pub fn settle_tallies(&self, cache: &Cache<S>) {
-        for class in 0..CLASSES {
-            let (takes, gives) = cache.tallies(class);
-            self.class_numbers[class].takes.add(takes);
-            self.class_numbers[class].gives.add(gives);
-        }
     }
 }
 
