@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndpool::loom_model::Witness;
 use ndpool::loom_model::kernel::block::{Block, Label};
-use ndpool::loom_model::kernel::cache::Cache;
+use ndpool::loom_model::kernel::cache::{Cache, Class};
 use ndpool::loom_model::kernel::core::{Backing, Core, World};
 use ndpool::loom_model::kernel::ledger::Policy;
 use ndpool::loom_model::kernel::slots::Slot;
@@ -228,9 +228,9 @@ impl<'a> Thread<'a> {
         core: &'a StandCore,
         cache: Option<&'a Cache<Stand>>,
     ) -> (&'a StandBlock, From) {
-        if let Some(block) = cache.and_then(|cache| cache.pop(0)) {
+        if let Some(block) = cache.and_then(|cache| cache.pop(Class::new(0))) {
             // SAFETY: blocks are arena cells, and the universe is still there.
-            return (unsafe { &*block }, From::Cache);
+            return (unsafe { block.as_ref() }, From::Cache);
         }
         // SAFETY: the caller holds a handle; the cache is this thread's, bound to the pool.
         if let Some(block) = unsafe { core.take_slow(cache, 0) } {
@@ -261,7 +261,7 @@ impl<'a> Thread<'a> {
         let core = unsafe { &*core };
         let cache = self.cache(core);
         // SAFETY: the block is ours, of the cache's pool and class.
-        if cache.is_some_and(|cache| unsafe { cache.push(0, block) }) {
+        if cache.is_some_and(|cache| unsafe { cache.push(Class::new(0), block) }) {
             return;
         }
         // SAFETY: the block is ours; the cache is this thread's, bound to the pool.
