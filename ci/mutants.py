@@ -52,7 +52,7 @@ PLANTED = [
     ("src/kernel/count.rs", "if before == RELEASED && self.claim()", "if false", "no cure: the compensator does not claim"),
     ("src/kernel/reach.rs", "if self.busy.load(Ordering::Acquire) == 0 {", "if self.busy.load(Ordering::Acquire) < 2 {", "a trim that skips the busy check"),
     ("src/kernel/reach.rs", "before & STEAL == 0\n", "before & STEAL != u32::MAX\n", "an exit that ignores a trimmer"),
-    ("src/kernel/reach.rs", "if seen & STEAL != 0 || seen", "if seen", "an adoption under a trimmer"),
+    ("src/kernel/reach.rs", "if seen & STEAL != 0 || !vacant {", "if !vacant {", "an adoption under a trimmer"),
 ]
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
