@@ -111,7 +111,7 @@ impl Cache {
                 return (fate, 0);
             }
             let emptied = self.empty();
-            self.bias.restore();
+            let _ = self.bias.restore();
             (fate, emptied)
         })
     }
@@ -124,7 +124,7 @@ impl Cache {
                 return (fate, 0);
             }
             let emptied = self.empty();
-            self.bias.restore();
+            let _ = self.bias.restore();
             (fate, emptied)
         })
     }
@@ -422,7 +422,7 @@ fn a_close_meets_an_owner_that_registers_again() {
             let adopted = cache.bias.adopt(|| cache.rounds.write(0));
             if adopted {
                 // As `Core::register` does once it has heard.
-                cache.bias.renounce();
+                let _ = cache.bias.renounce();
             }
             let (_, taken) = closer.join().unwrap();
             all = all + cache.work();

@@ -54,6 +54,7 @@ impl Stand {
             policy: Policy {
                 slack: 1024,
                 window: 1000,
+                floor: 0,
                 cap,
                 limit: 100,
             },
@@ -152,12 +153,7 @@ impl Universe {
 
     /// A thread arrives.
     pub fn arrive(&self) -> Thread<'_> {
-        let (_, slot) = self
-            .world
-            .slots
-            .claim()
-            .ok()
-            .expect("the model has room for a thread");
+        let slot = tiers::arrive(&self.world).expect("the model has room for a thread");
         Thread {
             universe: self,
             slot: Some(slot),
