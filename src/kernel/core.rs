@@ -377,6 +377,8 @@ impl<S: Backing> Core<S> {
         if fate == Steal::Taken {
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
+            // Before the share goes: the next life of the core may adopt the cache.
+            let _ = cache.bias.restore();
             // SAFETY: the cache's share, given up once, by who emptied it.
             unsafe { self.drop_share() };
         }
