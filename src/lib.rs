@@ -16,6 +16,7 @@ pub mod kernel;
 #[cfg(feature = "loom")]
 #[doc(hidden)]
 pub mod loom_model;
+mod map;
 mod os;
 mod pool;
 pub mod report;
