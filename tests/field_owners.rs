@@ -146,10 +146,8 @@ fn a_pool_that_dies_while_others_take_loses_nothing_f8() {
             .source(Arc::clone(&source))
             .cache_budget(if round % 2 == 0 { 0 } else { 1 << 20 })
             .build();
-        let start = Barrier::new(4);
         at_once(4, |id| {
             let pool = pool.clone();
-            start.wait();
             if id == 0 {
                 pool.close();
                 return;
