@@ -17,7 +17,8 @@ use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
 use crate::shared::SharedBuffer;
 use crate::source::{Os, Source};
-use crate::thread;
+use crate::stats::{Audit, AuditError, Stats};
+use crate::thread::{self, Place};
 use crate::tiers;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
 
@@ -173,7 +174,7 @@ impl PoolBuilder {
         })?;
         Ok(Pool {
             core,
-            place: thread::place(core),
+            place: Place::of(core),
         })
     }
 }
@@ -193,7 +194,7 @@ fn rounds_of(charge: usize, budget: usize) -> u8 {
 /// buffers that are alive then stay valid, and their memory goes back to its source when they die.
 pub struct Pool {
     core: &'static Core,
-    place: u8,
+    place: Place,
 }
 
 // A pool's state is atomic throughout; a panic in a user's source cannot leave it half-done.
@@ -221,7 +222,7 @@ impl Pool {
         self.core
     }
 
-    pub(crate) fn place(&self) -> u8 {
+    pub(crate) fn place(&self) -> Place {
         self.place
     }
 
@@ -296,6 +297,27 @@ impl Pool {
     pub fn trim(&self) -> usize {
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.trim(thread::existing_cache(self.core)) }
+    }
+
+    /// What the pool has done and what it holds. Costs the hit path nothing; walks the caches of
+    /// all threads.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        // SAFETY: `self` is a handle of the pool.
+        unsafe { Stats::of(self.core) }
+    }
+
+    /// Proves that every block of the pool is in exactly one place, and that the sums agree. To be
+    /// called when the pool is quiet: an operation under way on another thread may look like a
+    /// mismatch.
+    ///
+    /// # Errors
+    /// [`AuditError`] with what does not balance.
+    pub fn audit(&self) -> Result<Audit, AuditError> {
+        let own = thread::existing_cache(self.core);
+        // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
+        let places = unsafe { self.core.audit(own) }?;
+        Ok(places.into())
     }
 
     /// Closes the pool for all handles: nothing rests in it any more, and what comes home goes to

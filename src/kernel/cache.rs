@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use super::arena::Cell;
 use super::block::Block;
@@ -16,17 +16,19 @@ use super::tuning::CLASSES;
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
 struct Shelf<S: Backing> {
     loaded: *const Magazine<S>,
+    previous: *const Magazine<S>,
     len: u32,
     room: u32,
-    previous: *const Magazine<S>,
 }
 
-/// A class's place in the cache.
+/// A class's place in the cache: 32 bytes, so that its address is a shift.
 struct Place<S: Backing> {
     shelf: UnsafeCell<Shelf<S>>,
     takes: Tally,
-    gives: Tally,
 }
+
+/// Places of a cache: one a class, and one that is never stocked, for everything without a class.
+const PLACES: usize = CLASSES + 1;
 
 /// The cache.
 pub struct Cache<S: Backing> {
@@ -35,8 +37,37 @@ pub struct Cache<S: Backing> {
     core: UnsafeCell<*const Core<S>>,
     /// Bytes of the budget that the touched classes have charged.
     charged: UnsafeCell<usize>,
-    places: [Place<S>; CLASSES],
+    life: Tally,
+    places: [Place<S>; PLACES],
+    gives: [Tally; PLACES],
 }
+
+/// A class's index into a cache, checked once: at most `CLASSES`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class(u8);
+
+impl Class {
+    /// What has no class: its place is never stocked.
+    pub const NONE: Self = Self(CLASSES as u8);
+
+    /// The class, or none where `class` is out of the table.
+    #[inline(always)]
+    pub fn new(class: usize) -> Self {
+        Self(if class < CLASSES {
+            class as u8
+        } else {
+            CLASSES as u8
+        })
+    }
+
+    /// The index.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+const _: () = assert!(PLACES <= 256);
 
 // SAFETY: the shelves are touched only by who is inside the lock; the rest is atomic.
 unsafe impl<S: Backing> Send for Cache<S> {}
@@ -65,44 +96,53 @@ impl<S: Backing> Cache<S> {
                 bias: Bias::vacant(),
                 core: UnsafeCell::new(ptr::null()),
                 charged: UnsafeCell::new(0),
+                life: Tally::new(),
                 places: array![Place {
                     shelf: UnsafeCell::new(Shelf {
                         loaded: ptr::null(),
+                        previous: ptr::null(),
                         len: 0,
                         room: 0,
-                        previous: ptr::null(),
                     }),
                     takes: Tally::new(),
-                    gives: Tally::new(),
-                }; CLASSES],
+                }; PLACES],
+                gives: array![Tally::new(); PLACES],
             }
         }
     }
 
+    #[inline(always)]
+    fn place(&self, class: Class) -> &Place<S> {
+        // SAFETY: a `Class` is at most `CLASSES`, and there is one place more than that.
+        unsafe { self.places.get_unchecked(class.index()) }
+    }
+
     /// Owner: pops a block of `class` from the loaded magazine. The hit path.
     #[inline(always)]
-    pub fn pop(&self, class: usize) -> Option<*const Block<S>> {
-        let place = self.places.get(class)?;
+    pub fn pop(&self, class: Class) -> Option<NonNull<Block<S>>> {
         if !self.bias.enter() {
             return None;
         }
+        let place = self.place(class);
         let block = place.shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
-            if shelf.len == 0 {
-                return None;
-            }
-            shelf.len -= 1;
+            let len = shelf.len.checked_sub(1)?;
+            shelf.len = len;
             // SAFETY: with a length above 0 there is a loaded magazine, and it is the shelf's.
             let loaded = unsafe { &*shelf.loaded };
             // SAFETY: the slot is below the length that was.
-            Some(unsafe { loaded.round(shelf.len) })
+            let block = unsafe { loaded.round(len) };
+            // SAFETY: a round is a block.
+            Some(unsafe { NonNull::new_unchecked(block.cast_mut()) })
         });
-        if block.is_some() {
-            place.takes.add(1);
-        }
+        let Some(block) = block else {
+            self.bias.leave();
+            return None;
+        };
+        place.takes.add(1);
         self.bias.leave();
-        block
+        Some(block)
     }
 
     /// Owner: pushes a block of `class` onto the loaded magazine. The hit path. `false` hands the
@@ -111,31 +151,32 @@ impl<S: Backing> Cache<S> {
     /// # Safety
     /// The block is of this class and of this cache's pool, and the caller's alone.
     #[inline(always)]
-    pub unsafe fn push(&self, class: usize, block: *const Block<S>) -> bool {
-        let Some(place) = self.places.get(class) else {
-            return false;
-        };
+    pub unsafe fn push(&self, class: Class, block: *const Block<S>) -> bool {
         if !self.bias.enter() {
             return false;
         }
-        let pushed = place.shelf.with_mut(|shelf| {
+        let pushed = self.place(class).shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
-            if shelf.len == shelf.room {
+            let len = shelf.len;
+            if len == shelf.room {
                 return false;
             }
             // SAFETY: with room above 0 there is a loaded magazine, and it is the shelf's.
             let loaded = unsafe { &*shelf.loaded };
             // SAFETY: the room is at most the magazine's number of slots.
-            unsafe { loaded.set_round(shelf.len, block) };
-            shelf.len += 1;
+            unsafe { loaded.set_round(len, block) };
+            shelf.len = len + 1;
             true
         });
-        if pushed {
-            place.gives.add(1);
+        if !pushed {
+            self.bias.leave();
+            return false;
         }
+        // SAFETY: a `Class` is at most `CLASSES`, and there is one tally more than that.
+        unsafe { self.gives.get_unchecked(class.index()) }.add(1);
         self.bias.leave();
-        pushed
+        true
     }
 
     /// Owner: brings the previous magazine forward if it suits: a non-empty one for a take, an
@@ -258,12 +299,35 @@ impl<S: Backing> Cache<S> {
             let magazines = [shelf.loaded, shelf.previous];
             *shelf = Shelf {
                 loaded: ptr::null(),
+                previous: ptr::null(),
                 len: 0,
                 room: 0,
-                previous: ptr::null(),
             };
             Emptied { magazines }
         })
+    }
+
+    /// Shows every block of `class` in the cache to `f`.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    pub unsafe fn inspect(&self, class: usize, mut f: impl FnMut(*const Block<S>)) {
+        self.places[class].shelf.with(|shelf| {
+            // SAFETY: the caller's promise.
+            let shelf = unsafe { &*shelf };
+            // SAFETY: the shelf's own magazine.
+            if let Some(loaded) = unsafe { shelf.loaded.as_ref() } {
+                // SAFETY: slots below the length hold blocks.
+                (0..shelf.len).for_each(|slot| f(unsafe { loaded.round(slot) }));
+            }
+            // SAFETY: the shelf's own magazine.
+            if let Some(previous) = unsafe { shelf.previous.as_ref() } {
+                // SAFETY: as above.
+                let len = unsafe { previous.len() };
+                // SAFETY: slots below the length hold blocks.
+                (0..len).for_each(|slot| f(unsafe { previous.round(slot) }));
+            }
+        });
     }
 
     /// Nothing is charged any more: every shelf was emptied.
@@ -287,15 +351,23 @@ impl<S: Backing> Cache<S> {
     /// New owner: binds the cache to a pool, with nothing charged.
     ///
     /// # Safety
-    /// The caller has just claimed the thread slot and holds the cache vacant.
+    /// The caller has the thread slot, the cache is vacant, and the caller holds a handle or a
+    /// block of the pool.
     pub unsafe fn bind(&self, core: *const Core<S>) {
         // SAFETY: nobody reads the binding of a vacant cache.
         self.core.with_mut(|place| unsafe { *place = core });
         // SAFETY: as above.
         self.charged.with_mut(|place| unsafe { *place = 0 });
-        for place in &self.places {
-            place.takes.reset();
-            place.gives.reset();
+        // A former thread's counts stay where they are while the pool is the same.
+        // SAFETY: the caller holds a handle or a block of the pool.
+        let life = unsafe { &*core }.life();
+        if self.life.get() != life {
+            for (place, gives) in self.places.iter().zip(&self.gives) {
+                place.takes.reset();
+                gives.reset();
+            }
+            self.life.reset();
+            self.life.add(life);
         }
     }
 
@@ -308,15 +380,13 @@ impl<S: Backing> Cache<S> {
         self.core.with(|core| unsafe { *core })
     }
 
-    /// Owner: hands its tallies of `class` over, and starts again from 0.
-    pub fn settle(&self, class: usize) -> (u64, u64) {
-        let place = &self.places[class];
-        (place.takes.reset(), place.gives.reset())
+    /// Number of the pool that the counts are of.
+    pub fn life(&self) -> u64 {
+        self.life.get()
     }
 
     /// Takes and gives of `class` that this cache has served.
     pub fn tallies(&self, class: usize) -> (u64, u64) {
-        let place = &self.places[class];
-        (place.takes.get(), place.gives.get())
+        (self.places[class].takes.get(), self.gives[class].get())
     }
 }

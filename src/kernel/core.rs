@@ -62,6 +62,8 @@ pub struct World<S: Backing> {
     pub slots: Arena<Slot<S>>,
     /// Pools.
     pub cores: Arena<Core<S>>,
+    /// Pools opened so far.
+    lives: Counter,
 }
 
 impl<S: Backing> World<S> {
@@ -74,6 +76,7 @@ impl<S: Backing> World<S> {
                 caches: Arena::new(),
                 slots: Arena::new(),
                 cores: Arena::new(),
+                lives: Counter::new(),
             }
         }
     }
@@ -98,7 +101,7 @@ pub struct Numbers {
     pub trimmed_bytes: Counter,
 }
 
-/// Takes and gives of one class that no live cache counts.
+/// Takes and gives of one class that no cache counts.
 #[derive(Debug, Default)]
 pub struct ClassNumbers {
     /// Blocks taken.
@@ -116,6 +119,8 @@ pub struct Core<S: Backing> {
     index: u32,
     world: UnsafeCell<*const World<S>>,
     backing: UnsafeCell<Option<S>>,
+    /// Number of the pool in the process: tells this life of the core from the others.
+    life: Counter,
     /// Handles of the pool.
     handles: AtomicUsize,
     /// Blocks in existence, and one for all handles together.
@@ -130,6 +135,8 @@ pub struct Core<S: Backing> {
     pub numbers: Numbers,
     /// Statistics by class.
     pub class_numbers: [ClassNumbers; CLASSES],
+    /// The same for blocks that no magazine takes.
+    pub unclassed: ClassNumbers,
     depots: [Depot; CLASSES],
 }
 
@@ -147,6 +154,7 @@ impl<S: Backing> Cell for Core<S> {
             index,
             world: UnsafeCell::new(ptr::null()),
             backing: UnsafeCell::new(None),
+            life: Counter::new(),
             handles: AtomicUsize::new(0),
             shares: AtomicUsize::new(0),
             closed: AtomicU32::new(1),
@@ -154,6 +162,7 @@ impl<S: Backing> Cell for Core<S> {
             ledger: Ledger::new(),
             numbers: Numbers::default(),
             class_numbers: array![ClassNumbers::new(); CLASSES],
+            unclassed: ClassNumbers::new(),
             depots: array![Depot::new(); CLASSES],
         }
     }
@@ -214,9 +223,11 @@ impl<S: Backing> Core<S> {
             // SAFETY: a claimed core has neither handles nor blocks: nobody reads this.
             unsafe { *place = Some(backing) };
         });
+        core.life.replace(world.lives.tick(1) + 1);
         core.ledger.reset();
         core.numbers.reset();
         core.class_numbers.iter().for_each(ClassNumbers::reset);
+        core.unclassed.reset();
         // Ordering: Relaxed - nobody else has a handle yet; the first one is handed over with this.
         core.handles.swap(1, Ordering::Relaxed);
         // Ordering: Relaxed - as above.
@@ -230,6 +241,11 @@ impl<S: Backing> Core<S> {
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Number of the pool in the process, from 1.
+    pub fn life(&self) -> u64 {
+        self.life.get()
     }
 
     /// The world of the pool.
@@ -338,16 +354,46 @@ impl<S: Backing> Core<S> {
     }
 
     /// Takes the trimmers' turn; trimmers and closers of one pool serialise. May wait.
-    fn take_turn(&self) {
+    pub(super) fn take_turn(&self) {
         // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
         while self.turn.swap(1, Ordering::Acquire) != 0 {
             pause();
         }
     }
 
-    fn end_turn(&self) {
+    /// Ends the turn.
+    pub(super) fn end_turn(&self) {
         // Ordering: Release - E14, with `take_turn`: this trimmer's work.
         self.turn.swap(0, Ordering::Release);
+    }
+}
+
+/// Statistics.
+impl<S: Backing> Core<S> {
+    /// The numbers of a class, or of what has none.
+    pub fn numbers_of(&self, class: usize) -> &ClassNumbers {
+        self.class_numbers.get(class).unwrap_or(&self.unclassed)
+    }
+
+    /// Takes and gives of `class`, all threads together, past ones included; births are takes too.
+    /// Exact when the pool is quiet.
+    pub fn traffic(&self, class: usize) -> (u64, u64) {
+        let numbers = self.numbers_of(class);
+        let mut sum = (
+            numbers.takes.get() + numbers.births.get(),
+            numbers.gives.get(),
+        );
+        if class < CLASSES {
+            for slot in self.world().slots.iter() {
+                if let Some(cache) = slot.cache(self.index)
+                    && cache.life() == self.life()
+                {
+                    let (takes, gives) = cache.tallies(class);
+                    sum = (sum.0 + takes, sum.1 + gives);
+                }
+            }
+        }
+        sum
     }
 }
 
@@ -374,9 +420,7 @@ impl<S: Backing> Core<S> {
         // SAFETY: just claimed.
         unsafe { block.fill(label, self, payload) };
         self.numbers.births.add(1);
-        if let Some(class) = self.class_numbers.get(usize::from(label.class)) {
-            class.births.add(1);
-        }
+        self.numbers_of(label.class.into()).births.add(1);
         Ok(block)
     }
 
@@ -395,9 +439,7 @@ impl<S: Backing> Core<S> {
         unsafe { block.payload(|payload| backing.dealloc(label, payload)) };
         self.ledger.discharge(charge);
         self.numbers.deaths.add(1);
-        if let Some(class) = self.class_numbers.get(usize::from(label.class)) {
-            class.deaths.add(1);
-        }
+        self.numbers_of(label.class.into()).deaths.add(1);
         if block.state.load().generation() >= super::tuning::LAST_GENERATION {
             self.numbers.retired.add(1);
         } else {
@@ -529,6 +571,11 @@ impl<S: Backing> Core<S> {
             .wake(backing.class_charge(class), backing.policy());
         self.numbers.exchanges_out.add(1);
         Some(block)
+    }
+
+    /// The depot of a class.
+    pub(super) fn depot(&self, class: usize) -> &Depot {
+        &self.depots[class]
     }
 
     /// Blocks resting in the depot, by class.

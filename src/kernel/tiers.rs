@@ -3,7 +3,7 @@
 //!
 //! | step | take | give |
 //! |---|---|---|
-//! | 1 | answer a request on the cache | the same |
+//! | 1 | answer a request on the cache, pop again | answer a request on the cache, push again |
 //! | 2 | bring a non-empty previous magazine forward, pop | bring an empty previous magazine forward, push |
 //! | 3 | load a magazine from the depot, pop | load an empty magazine, send the full one to the depot, push |
 //! | 4 | a single block from the depot | a single block to the depot |
@@ -11,12 +11,12 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use super::block::Block;
-use super::cache::Cache;
+use super::cache::{Cache, Class};
 use super::core::{Backing, Core};
-use super::reach::{CLOSED, FLUSH, STEAL};
+use super::reach::{CLOSED, DEAD, FLUSH, STEAL};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
 use super::tuning::CLASSES;
@@ -30,8 +30,8 @@ impl<S: Backing> Core<S> {
     pub unsafe fn take_slow(&self, cache: Option<&Cache<S>>, class: usize) -> Option<&Block<S>> {
         // SAFETY: the caller's promise, passed on.
         let block = unsafe { self.take_cached(cache, class) };
-        let block = match block {
-            Some(block) => block,
+        let block: *const Block<S> = match block {
+            Some(block) => block.as_ptr(),
             None => {
                 // SAFETY: the caller holds a handle.
                 let block = unsafe { self.wake_block(class) }?;
@@ -51,15 +51,19 @@ impl<S: Backing> Core<S> {
         &self,
         cache: Option<&Cache<S>>,
         class: usize,
-    ) -> Option<*const Block<S>> {
+    ) -> Option<NonNull<Block<S>>> {
         // SAFETY: the caller holds a handle.
         let rounds = unsafe { self.backing() }.rounds(class);
         let cache = cache.filter(|cache| rounds > 0 && self.answer(cache));
-        if let Some(cache) = cache
-            && cache.swap_previous(class, true)
-            && let Some(block) = cache.pop(class)
-        {
-            return Some(block);
+        if let Some(cache) = cache {
+            if let Some(block) = cache.pop(Class::new(class)) {
+                return Some(block);
+            }
+            if cache.swap_previous(class, true)
+                && let Some(block) = cache.pop(Class::new(class))
+            {
+                return Some(block);
+            }
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
@@ -71,11 +75,11 @@ impl<S: Backing> Core<S> {
             if let Some(displaced) = loaded {
                 // SAFETY: it came out of this thread's cache.
                 unsafe { self.rest_displaced(class, displaced) };
-                return cache.pop(class);
+                return cache.pop(Class::new(class));
             }
         }
         // SAFETY: the magazine is ours and has one round at least.
-        let block = unsafe { magazine.pop() };
+        let block = unsafe { magazine.pop() }.and_then(|block| NonNull::new(block.cast_mut()));
         self.class_numbers[class].takes.add(1);
         // SAFETY: the rest of it is ours still.
         unsafe { self.rest_magazine(class, magazine) };
@@ -135,7 +139,11 @@ impl<S: Backing> Core<S> {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
-        if cache.swap_previous(class, false) && unsafe { cache.push(class, block) } {
+        if unsafe { cache.push(Class::new(class), block) } {
+            return true;
+        }
+        // SAFETY: as above.
+        if cache.swap_previous(class, false) && unsafe { cache.push(Class::new(class), block) } {
             return true;
         }
         if !cache.admits(class, self.cost(class, rounds), self.budget()) {
@@ -154,7 +162,7 @@ impl<S: Backing> Core<S> {
         // SAFETY: it came out of this thread's cache.
         unsafe { self.rest_displaced(class, displaced) };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
-        unsafe { cache.push(class, block) }
+        unsafe { cache.push(Class::new(class), block) }
     }
 
     /// # Safety
@@ -168,9 +176,7 @@ impl<S: Backing> Core<S> {
     }
 
     fn count_give(&self, class: usize) {
-        if let Some(numbers) = self.class_numbers.get(class) {
-            numbers.gives.add(1);
-        }
+        self.numbers_of(class).gives.add(1);
     }
 
     /// What two magazines of `class` can hold, in bytes. Called with the pool held alive.
@@ -217,7 +223,7 @@ impl<S: Backing> Core<S> {
         let cache = slot.ensure_cache(caches, self.index()).ok()?;
         // SAFETY: the slot is ours and the cache is vacant while `bind` runs.
         if !cache.bias.adopt(|| unsafe { cache.bind(self) }) {
-            return (cache.bias.request() & (CLOSED | super::reach::DEAD) == 0).then_some(cache);
+            return (cache.bias.request() & (CLOSED | DEAD) == 0).then_some(cache);
         }
         // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
         // sees the adopted cache.
@@ -242,13 +248,6 @@ pub unsafe fn exit<S: Backing>(world: &super::core::World<S>, slot: &Slot<S>) {
         let Some(core) = (unsafe { core.as_ref() }) else {
             continue;
         };
-        if cache.bias.request() & CLOSED == 0 {
-            for class in 0..CLASSES {
-                let (takes, gives) = cache.settle(class);
-                core.class_numbers[class].takes.add(takes);
-                core.class_numbers[class].gives.add(gives);
-            }
-        }
         if cache.bias.exit() {
             // SAFETY: the lock has left the cache to us; its blocks keep the pool alive.
             unsafe { core.flush_cache(cache) };
