@@ -183,7 +183,7 @@ impl PoolBuilder {
 fn rounds_of(charge: usize, budget: usize) -> u8 {
     let by_bytes = (tuning::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
     // Two magazines a class; a class that alone would exceed the budget goes to the depot.
-    if 2 * charge <= budget {
+    if charge <= budget / 2 {
         by_bytes as u8
     } else {
         0
