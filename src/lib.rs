@@ -5,6 +5,8 @@ pub mod allocator;
 mod block;
 mod buffer;
 pub mod class;
+#[cfg(doctest)]
+mod compile_fail;
 pub mod conformance;
 mod constants;
 mod element;

@@ -65,7 +65,10 @@ fn counts_whose_bytes_overflow_are_typed_errors() {
         assert!(pool.zeroed::<[u64; 1024]>(len).is_err());
         let mut small = pool.filled(3, 1u64).unwrap();
         let place = small.as_ptr();
-        assert_eq!(small.resize(len, 2).unwrap_err().kind, AllocErrorKind::Overflow);
+        assert_eq!(
+            small.resize(len, 2).unwrap_err().kind,
+            AllocErrorKind::Overflow
+        );
         assert_eq!((small.as_ptr(), &small[..]), (place, &[1u64, 1, 1][..]));
     }
     pool.trim();
@@ -88,7 +91,10 @@ impl Iterator for Liar {
 #[test]
 fn iterators_that_lie_are_errors_or_harmless() {
     let (pool, source) = watched();
-    assert_eq!(pool.collect(Liar).unwrap_err().kind, AllocErrorKind::Overflow);
+    assert_eq!(
+        pool.collect(Liar).unwrap_err().kind,
+        AllocErrorKind::Overflow
+    );
     let few = pool.collect((0..1000u64).filter(|n| n % 7 == 0)).unwrap();
     assert_eq!(few.len(), 143);
     assert!(few.iter().enumerate().all(|(n, &x)| x == n as u64 * 7));
@@ -107,7 +113,9 @@ fn elements_without_bytes_cost_nothing() {
     units.resize(usize::MAX - 1, ()).unwrap();
     assert_eq!(units.len(), usize::MAX - 1);
     // More than the lower bound of the size hint.
-    let collected = pool.collect((0..10).filter(|n| n % 2 == 0).map(|_| ())).unwrap();
+    let collected = pool
+        .collect((0..10).filter(|n| n % 2 == 0).map(|_| ()))
+        .unwrap();
     assert_eq!(collected.len(), 5);
     let shared = collected.share();
     let handle = shared.handle();
@@ -139,7 +147,10 @@ fn nothing_is_a_size_like_any_other_f77() {
             }
         }
     });
-    assert!(source.births() <= 8, "one block a thread, of the grown ones");
+    assert!(
+        source.births() <= 8,
+        "one block a thread, of the grown ones"
+    );
     pool.trim();
     assert_nothing_held(&pool, &source);
 }
@@ -215,7 +226,12 @@ unsafe impl Source for Small {
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
         if layout.size() > 64 << 10 {
             let kind = AllocErrorKind::TooLarge;
-            return Err(AllocError::new(kind, layout.size(), layout.align(), "small"));
+            return Err(AllocError::new(
+                kind,
+                layout.size(),
+                layout.align(),
+                "small",
+            ));
         }
         self.0.alloc(layout, zeroed)
     }
@@ -276,7 +292,11 @@ fn a_source_that_fails_at_each_step_loses_nothing_f27() {
         assert_eq!(error.refused_by, "fails at");
         pool.trim();
         assert_nothing_held(&pool, &source.inner);
-        assert_eq!(program(&pool), Ok(4950 + 9_900 + 5 + 99), "after step {step}");
+        assert_eq!(
+            program(&pool),
+            Ok(4950 + 9_900 + 5 + 99),
+            "after step {step}"
+        );
         pool.trim();
         assert_nothing_held(&pool, &source.inner);
     }
@@ -316,7 +336,12 @@ unsafe impl Source for FailsAt {
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
         if self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.step {
             let kind = AllocErrorKind::SourceFailed;
-            return Err(AllocError::new(kind, layout.size(), layout.align(), self.name()));
+            return Err(AllocError::new(
+                kind,
+                layout.size(),
+                layout.align(),
+                self.name(),
+            ));
         }
         self.inner.alloc(layout, zeroed)
     }
@@ -381,7 +406,14 @@ fn over_aligned_elements_are_aligned() {
 fn a_builder_takes_any_numbers() {
     for (max_class, cap, limit, slack, window, budget) in [
         (0, 0, 0, f64::NAN, 0, 0),
-        (usize::MAX, usize::MAX, usize::MAX, f64::INFINITY, u64::MAX, usize::MAX),
+        (
+            usize::MAX,
+            usize::MAX,
+            usize::MAX,
+            f64::INFINITY,
+            u64::MAX,
+            usize::MAX,
+        ),
         (1, 1, 1, -1.0, 1, 1),
         (MOST + 1, MOST, MOST, 1e300, 2, MOST),
     ] {
@@ -416,17 +448,46 @@ fn a_builder_takes_any_numbers() {
 fn ranges_and_types_that_do_not_fit_are_typed_errors() {
     let pool = Pool::new();
     let shared = pool.filled(10, 0u16).unwrap().share();
-    for (start, end) in [(0, 11), (11, 11), (5, 4), (usize::MAX, usize::MAX), (0, usize::MAX)] {
+    for (start, end) in [
+        (0, 11),
+        (11, 11),
+        (5, 4),
+        (usize::MAX, usize::MAX),
+        (0, usize::MAX),
+    ] {
         let error = shared.slice(start..end).unwrap_err();
-        assert_eq!(error, ViewError::OutOfRange { start, end, len: 10 });
+        assert_eq!(
+            error,
+            ViewError::OutOfRange {
+                start,
+                end,
+                len: 10
+            }
+        );
     }
     assert!(shared.slice(0..=usize::MAX).is_err());
-    assert!(shared.slice((std::ops::Bound::Excluded(usize::MAX), std::ops::Bound::Unbounded)).is_err());
+    assert!(
+        shared
+            .slice((
+                std::ops::Bound::Excluded(usize::MAX),
+                std::ops::Bound::Unbounded
+            ))
+            .is_err()
+    );
     assert_eq!(shared.slice(10..).unwrap().len(), 0);
-    assert!(matches!(shared.reinterpret::<[u8; 3]>(), Err(ViewError::Size { bytes: 20, size: 3 })));
-    assert!(matches!(shared.reinterpret::<()>(), Err(ViewError::Size { size: 0, .. })));
+    assert!(matches!(
+        shared.reinterpret::<[u8; 3]>(),
+        Err(ViewError::Size { bytes: 20, size: 3 })
+    ));
+    assert!(matches!(
+        shared.reinterpret::<()>(),
+        Err(ViewError::Size { size: 0, .. })
+    ));
     let odd = shared.slice(1..9).unwrap();
-    assert!(matches!(odd.reinterpret::<u64>(), Err(ViewError::Align { align: 8, .. })));
+    assert!(matches!(
+        odd.reinterpret::<u64>(),
+        Err(ViewError::Align { align: 8, .. })
+    ));
     assert_eq!(shared.owners(), 2, "refused views count nobody");
 }
 
@@ -441,7 +502,9 @@ fn initialisers_that_panic_give_the_memory_back() {
         }));
         assert!(panicked.is_err());
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            pool.allocate::<u32>(1000).unwrap().write_copy_of(&[1, 2, 3])
+            pool.allocate::<u32>(1000)
+                .unwrap()
+                .write_copy_of(&[1, 2, 3])
         }));
         assert!(panicked.is_err());
         let panicked = catch_unwind(AssertUnwindSafe(|| {

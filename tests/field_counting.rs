@@ -43,7 +43,10 @@ fn a_retain_racing_two_releases_revives_nothing_f16() {
                     won += 1;
                     retained.store(1, Ordering::Relaxed);
                 }
-            } else if Token::from_bits(token.load(Ordering::Relaxed)).release().is_ok() {
+            } else if Token::from_bits(token.load(Ordering::Relaxed))
+                .release()
+                .is_ok()
+            {
                 released.fetch_add(1, Ordering::Relaxed);
             }
             meet.wait();
@@ -196,7 +199,10 @@ fn a_second_donation_of_one_buffer_is_an_error_f23() {
     let shared = first.share();
     let handle = shared.handle();
     let mut unique = shared.try_unique().unwrap();
-    assert_eq!(handle.upgrade::<f32>().unwrap_err().reason, StaleReason::Gone);
+    assert_eq!(
+        handle.upgrade::<f32>().unwrap_err().reason,
+        StaleReason::Gone
+    );
     unique[0] = 2.0;
 }
 
@@ -259,7 +265,13 @@ fn strays_on_a_live_buffer_steal_nothing() {
     let used_up = shared.clone().into_token().unwrap();
     used_up.release().unwrap();
     let before = ndpool::stray_releases();
-    for bits in [used_up.to_bits(), shared.handle().to_bits(), 0, u64::MAX, 1 << 63] {
+    for bits in [
+        used_up.to_bits(),
+        shared.handle().to_bits(),
+        0,
+        u64::MAX,
+        1 << 63,
+    ] {
         // A handle's bits may happen to name a lease of another test's; it would not be live here.
         if bits == shared.handle().to_bits() {
             continue;

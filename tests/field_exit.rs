@@ -105,8 +105,14 @@ fn a_process_with_live_buffers_ends_as_told_f57() {
 #[test]
 fn a_closed_pool_frees_what_rests_and_spares_what_is_out_f95() {
     let (pool, source) = watched();
-    let out: Vec<_> = (0..10).map(|n| pool.filled(1000, n as u8).unwrap()).collect();
-    drop((0..10).map(|_| pool.filled(1000, 0u8).unwrap()).collect::<Vec<_>>());
+    let out: Vec<_> = (0..10)
+        .map(|n| pool.filled(1000, n as u8).unwrap())
+        .collect();
+    drop(
+        (0..10)
+            .map(|_| pool.filled(1000, 0u8).unwrap())
+            .collect::<Vec<_>>(),
+    );
     assert_eq!(source.live(), 20);
     pool.close();
     assert_eq!(source.live(), 10);
@@ -144,7 +150,11 @@ fn the_audit_finds_every_block_in_one_place_f97() {
     let audit = pool.audit().unwrap();
     assert_eq!((audit.live, audit.cached, audit.depot), (7, 0, 0));
     assert_eq!(source.live(), 7);
-    let text = AuditError::Held { ledger: 1, found: 2 }.to_string();
+    let text = AuditError::Held {
+        ledger: 1,
+        found: 2,
+    }
+    .to_string();
     assert!(text.contains('1') && text.contains('2'));
 }
 
@@ -219,12 +229,16 @@ fn a_foreign_thread_gets_a_cache_and_leaves_nothing_f100() {
     let mut thread = std::mem::MaybeUninit::uninit();
     let argument = std::ptr::from_ref(&pool).cast_mut().cast();
     // SAFETY: a function of the right type, whose argument outlives the join below.
-    let started = unsafe { libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), run, argument) };
+    let started =
+        unsafe { libc::pthread_create(thread.as_mut_ptr(), std::ptr::null(), run, argument) };
     assert_eq!(started, 0);
     // SAFETY: written by the call above.
     let thread = unsafe { thread.assume_init() };
     // SAFETY: a thread of ours that nobody else joins.
-    assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
+    assert_eq!(
+        unsafe { libc::pthread_join(thread, std::ptr::null_mut()) },
+        0
+    );
     let stats = pool.stats();
     assert_eq!((source.births(), stats.hits), (1, 999));
     // From the cache, not from the depot: one exchange at the exit.

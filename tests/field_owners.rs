@@ -210,15 +210,13 @@ fn two_threads_release_one_token_and_one_succeeds_f13() {
 #[test]
 fn three_returns_of_one_buffer_and_four_rents_f14() {
     let pool = Pool::new();
-    let token = pool
-        .filled(32, 0u8)
-        .unwrap()
-        .share()
-        .into_token()
-        .unwrap();
+    let token = pool.filled(32, 0u8).unwrap().share().into_token().unwrap();
     assert_eq!(token.release(), Ok(()));
     let second = token.release().unwrap_err();
-    assert_eq!((second.token, second.reason), (token.to_bits(), StaleReason::Gone));
+    assert_eq!(
+        (second.token, second.reason),
+        (token.to_bits(), StaleReason::Gone)
+    );
     assert!(token.release().is_err());
     let rents: Vec<_> = (0..4)
         .map(|n| {

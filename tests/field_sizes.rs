@@ -27,7 +27,13 @@ fn nothing_can_be_allocated_by_many_at_once_f77() {
         for round in 0..5_000usize {
             let layout = Layout::from_size_align(0, 1 << (round % 13)).unwrap();
             let block = tracked.allocate(layout).unwrap();
-            assert!(block.cast::<u8>().addr().get().is_multiple_of(layout.align()));
+            assert!(
+                block
+                    .cast::<u8>()
+                    .addr()
+                    .get()
+                    .is_multiple_of(layout.align())
+            );
             assert_eq!(block.len(), 0);
             // SAFETY: from this allocator, with this layout, and back once.
             unsafe { tracked.deallocate(block.cast(), layout) };
@@ -35,7 +41,11 @@ fn nothing_can_be_allocated_by_many_at_once_f77() {
         }
     });
     assert_eq!(tracked.report().live_bytes, 0);
-    assert!(tracked.report().misuses.is_empty(), "{:?}", tracked.report().misuses);
+    assert!(
+        tracked.report().misuses.is_empty(),
+        "{:?}",
+        tracked.report().misuses
+    );
     assert_eq!(source.births(), 0);
     assert_eq!(pool.stats().live_bytes, 0);
 }
@@ -52,7 +62,10 @@ fn layouts_at_the_edge_are_refused_whole_f78_f79() {
         assert!(Layout::from_size_align(edge + 1, align).is_err());
         for size in [edge, edge - 1, edge - 100] {
             let layout = Layout::from_size_align(size, align).unwrap();
-            for outcome in [allocator.allocate(layout), allocator.allocate_zeroed(layout)] {
+            for outcome in [
+                allocator.allocate(layout),
+                allocator.allocate_zeroed(layout),
+            ] {
                 let error = outcome.expect_err("cannot exist");
                 assert_eq!(error.kind, AllocErrorKind::TooLarge, "{size:#x} {align}");
                 assert!(error.requested >= size && error.align >= align, "{error:?}");
@@ -61,11 +74,16 @@ fn layouts_at_the_edge_are_refused_whole_f78_f79() {
         }
         // These can be said, and are refused by the system: not charged either.
         let layout = Layout::from_size_align(MOST / 2, align).unwrap();
-        let error = allocator.allocate(layout).expect_err("half of the addresses");
+        let error = allocator
+            .allocate(layout)
+            .expect_err("half of the addresses");
         assert_eq!(error.kind, AllocErrorKind::SourceFailed);
     }
     assert_eq!((source.births(), pool.stats().held_bytes), (0, 0));
-    assert_eq!((pool.stats().peak_held_bytes, pool.stats().peak_used_bytes), (0, 0));
+    assert_eq!(
+        (pool.stats().peak_held_bytes, pool.stats().peak_used_bytes),
+        (0, 0)
+    );
     pool.audit().unwrap();
 }
 
@@ -86,10 +104,14 @@ fn alignments_up_to_two_gibibytes_are_served_by_layout() {
                     continue;
                 }
             };
-            assert!(block.cast::<u8>().addr().get().is_multiple_of(align), "{layout:?}");
+            assert!(
+                block.cast::<u8>().addr().get().is_multiple_of(align),
+                "{layout:?}"
+            );
             assert!(block.len() >= size && block.len() == pool.capacity(layout));
             // SAFETY: the block is ours, and zero over the size asked for.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(block.cast::<u8>().as_ptr(), size) };
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(block.cast::<u8>().as_ptr(), size) };
             assert!(bytes.iter().all(|&byte| byte == 0), "{layout:?}");
             bytes.fill(0xA5);
             // Any size between the one asked for and the one returned may come back.
@@ -140,14 +162,25 @@ fn every_adaptor_hands_the_alignment_on_f81() {
     let stacks: [(&str, Box<dyn BufferAllocator>); 6] = [
         ("pool", Box::new(pool.clone())),
         ("tracked", Box::new(Tracked::new(pool.clone()))),
-        ("limited", Box::new(Limited::new("node", 1 << 30, pool.clone()))),
+        (
+            "limited",
+            Box::new(Limited::new("node", 1 << 30, pool.clone())),
+        ),
         (
             "both",
-            Box::new(Tracked::new(Limited::new("a", 1 << 30, Arc::new(pool.clone())))),
+            Box::new(Tracked::new(Limited::new(
+                "a",
+                1 << 30,
+                Arc::new(pool.clone()),
+            ))),
         ),
         (
             "twice",
-            Box::new(Limited::new("b", 1 << 30, Tracked::new(Box::new(pool.clone())))),
+            Box::new(Limited::new(
+                "b",
+                1 << 30,
+                Tracked::new(Box::new(pool.clone())),
+            )),
         ),
         ("system", Box::new(Limited::new("c", 1 << 30, System))),
     ];
@@ -179,7 +212,9 @@ fn every_adaptor_hands_the_alignment_on_f81() {
 #[test]
 fn zeroed_is_zero_after_dirty_reuse_of_every_class_f84() {
     let (pool, source) = watched();
-    let classes = (0..).map(class::capacity).take_while(|&bytes| bytes <= 6 << 20);
+    let classes = (0..)
+        .map(class::capacity)
+        .take_while(|&bytes| bytes <= 6 << 20);
     for capacity in classes {
         for len in [capacity, capacity - 1, capacity / 2 + capacity / 3] {
             for _ in 0..2 {
@@ -222,7 +257,10 @@ fn zeroes_stay_zero_between_threads_f84() {
 #[test]
 fn a_view_shows_no_byte_beyond_its_length_f85() {
     let pool = Pool::new();
-    drop(pool.copied(b"Authorization: Bearer 0123456789abcdef").unwrap());
+    drop(
+        pool.copied(b"Authorization: Bearer 0123456789abcdef")
+            .unwrap(),
+    );
     let reused = pool.copied(b"hi").unwrap();
     assert_eq!(&reused[..], b"hi");
     let shared = reused.share();

@@ -81,14 +81,20 @@ fn a_producer_gets_back_what_an_idle_consumer_freed_f48() {
         }
         drop(send);
         let streaming = source.births();
-        assert!(streaming * 10 < total, "{streaming} births of {total} while streaming");
+        assert!(
+            streaming * 10 < total,
+            "{streaming} births of {total} while streaming"
+        );
         idle.wait();
         // The consumer is alive, asleep, and keeps two magazines at most.
         let held: Vec<_> = (0..streaming)
             .map(|_| pool.filled(1024, 1u8).unwrap())
             .collect();
         let missed = source.births() - streaming;
-        assert!(missed <= 2 * 63, "{missed} of {streaming} did not come back");
+        assert!(
+            missed <= 2 * 63,
+            "{missed} of {streaming} did not come back"
+        );
         drop(held);
         assert!(pool.trim() > 0);
         assert_eq!(source.live(), 0, "the idle thread's cache included");
@@ -297,7 +303,10 @@ fn resident_memory_does_not_grow_with_the_number_of_threads_f56() {
         grown < (32 << 20) + 2048 * threads as usize,
         "{grown} bytes after {threads} threads"
     );
-    assert!(source.births() - births < 10, "threads do not reuse each other's blocks");
+    assert!(
+        source.births() - births < 10,
+        "threads do not reuse each other's blocks"
+    );
     pool.trim();
     assert_eq!(source.live(), 0);
 }
@@ -315,7 +324,10 @@ fn an_exiting_thread_flushes_every_pool_it_used_f101() {
                     stamp_once(pool, 500, 1, false);
                 }
             }
-            pools.iter().map(|(pool, _)| pool.allocate::<u64>(500).unwrap().as_ptr().addr()).collect::<Vec<_>>()
+            pools
+                .iter()
+                .map(|(pool, _)| pool.allocate::<u64>(500).unwrap().as_ptr().addr())
+                .collect::<Vec<_>>()
         });
         let addresses = worker.join().unwrap();
         for ((pool, source), address) in pools.iter().zip(addresses) {
@@ -340,11 +352,18 @@ fn a_pool_beyond_the_inline_table_reuses_at_once() {
     for (n, (pool, source)) in pools.iter().enumerate() {
         assert_eq!(source.births(), 1, "pool {n}");
         // Two at a time, so that order matters too: last in, first out.
-        let (first, second) = (pool.filled(100, 0u64).unwrap(), pool.filled(100, 0u64).unwrap());
+        let (first, second) = (
+            pool.filled(100, 0u64).unwrap(),
+            pool.filled(100, 0u64).unwrap(),
+        );
         let address = first.as_ptr();
         drop(second);
         drop(first);
-        assert_eq!(pool.allocate::<u64>(100).unwrap().as_ptr().cast(), address, "pool {n}");
+        assert_eq!(
+            pool.allocate::<u64>(100).unwrap().as_ptr().cast(),
+            address,
+            "pool {n}"
+        );
         assert_eq!(source.births(), 2, "pool {n}");
     }
 }
@@ -355,7 +374,9 @@ fn a_pool_beyond_the_inline_table_reuses_at_once() {
 fn a_foreign_free_costs_the_same_however_many_threads_there_are_f103() {
     let (pool, source) = watched();
     let free_elsewhere = |count: usize| {
-        let buffers: Vec<_> = (0..count).map(|_| pool.filled(100, 0u64).unwrap()).collect();
+        let buffers: Vec<_> = (0..count)
+            .map(|_| pool.filled(100, 0u64).unwrap())
+            .collect();
         thread::scope(|scope| {
             let work = scope.spawn(move || {
                 let start = Instant::now();
@@ -381,7 +402,10 @@ fn a_foreign_free_costs_the_same_however_many_threads_there_are_f103() {
         let crowded = measure();
         done.wait();
         // A search of 200 caches would be a factor of tens.
-        assert!(crowded < alone * 8 + Duration::from_micros(200), "{alone:?} -> {crowded:?}");
+        assert!(
+            crowded < alone * 8 + Duration::from_micros(200),
+            "{alone:?} -> {crowded:?}"
+        );
     });
     assert!(source.births() >= 2000);
 }

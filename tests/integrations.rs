@@ -68,9 +68,8 @@ fn arrow_takes_a_shared_buffer_without_a_copy_and_sends_it_home() {
         let bytes = NonNull::from(&shared[..]).cast::<u8>();
         let size = size_of_val(&shared[..]);
         // SAFETY: the bytes are plain, and the owner that goes along keeps them, read-only.
-        let arrow = unsafe {
-            arrow_buffer::Buffer::from_custom_allocation(bytes, size, Arc::new(shared))
-        };
+        let arrow =
+            unsafe { arrow_buffer::Buffer::from_custom_allocation(bytes, size, Arc::new(shared)) };
         assert_eq!(arrow.as_ptr().addr(), address);
         let words = arrow_buffer::ScalarBuffer::<u64>::from(arrow);
         assert_eq!(words[len - 1], len as u64 - 1);
@@ -89,7 +88,12 @@ fn arrow_finds_pooled_memory_aligned_for_its_widest_types() {
     let pool = Pool::new();
     for len in [1, 16, 100, 5000] {
         let buffer = pool.filled(len, 0xA5u8).unwrap();
-        assert!(buffer.as_ptr().addr().is_multiple_of(arrow_buffer::alloc::ALIGNMENT));
+        assert!(
+            buffer
+                .as_ptr()
+                .addr()
+                .is_multiple_of(arrow_buffer::alloc::ALIGNMENT)
+        );
         let shared = buffer.share();
         let bytes = NonNull::from(&shared[..]).cast::<u8>();
         // SAFETY: the bytes are plain, and the owner that goes along keeps them, read-only.

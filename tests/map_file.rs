@@ -34,7 +34,9 @@ fn a_read_only_mapping_is_the_file_and_is_never_written() {
     assert_eq!(&shared[..], data);
     assert!(shared.is_read_only());
     assert_eq!(shared.owners(), 1);
-    shared = shared.try_unique().expect_err("the only owner, of read-only memory");
+    shared = shared
+        .try_unique()
+        .expect_err("the only owner, of read-only memory");
     let mapped = shared.as_ptr();
     let part = shared.slice(4096..4100).unwrap();
     shared.make_mut().unwrap()[4096] = 0xEE;
@@ -61,8 +63,14 @@ fn writes_to_a_copy_on_write_mapping_do_not_reach_the_file() {
     let shared = buffer.share();
     assert!(!shared.is_read_only());
     let mut buffer = shared.try_unique().unwrap();
-    assert_eq!((buffer[0], buffer[1], buffer[8192]), (!data[0], data[1], !data[8192]));
-    assert!(buffer.resize(data.len() + 1, 0).is_err(), "a mapping cannot grow");
+    assert_eq!(
+        (buffer[0], buffer[1], buffer[8192]),
+        (!data[0], data[1], !data[8192])
+    );
+    assert!(
+        buffer.resize(data.len() + 1, 0).is_err(),
+        "a mapping cannot grow"
+    );
     assert_eq!(buffer.len(), data.len());
     drop(buffer);
     assert_eq!(std::fs::read(named.path()).unwrap(), data);
