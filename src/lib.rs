@@ -5,6 +5,8 @@ pub mod allocator;
 mod block;
 mod buffer;
 pub mod class;
+#[cfg(doctest)]
+mod compile_fail;
 pub mod conformance;
 mod constants;
 mod element;
@@ -16,6 +18,7 @@ pub mod kernel;
 #[cfg(feature = "loom")]
 #[doc(hidden)]
 pub mod loom_model;
+mod map;
 mod os;
 mod pool;
 pub mod report;
