@@ -7,19 +7,23 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use crate::class;
 use crate::constants::pool as tuning;
 use crate::kernel;
 use crate::kernel::block::{Label, UNCLASSED};
+use crate::kernel::cache::Class;
 use crate::kernel::core::Backing;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
+use crate::kernel::pagemap::PageMap;
 use crate::kernel::state::Released;
 use crate::pool::Reclaim;
 use crate::report::{self, Report};
 use crate::source::Source;
-use crate::thread;
+use crate::thread::{self, Place};
+use crate::trimmer::{self, Clock};
 use crate::tuning::CLASSES;
 
 /// A control block of the process.
@@ -35,6 +39,8 @@ pub(crate) type Slot = kernel::slots::Slot<Bound>;
 pub(crate) static WORLD: kernel::core::World<Bound> = kernel::core::World::new();
 /// Every lease of the process.
 pub(crate) static LEASES: kernel::arena::Arena<Lease> = kernel::arena::Arena::new();
+/// Blocks that were lent by address, since their birth.
+pub(crate) static PAGE_MAP: PageMap = PageMap::new();
 
 static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
@@ -52,7 +58,7 @@ pub(crate) struct Payload {
     pub(crate) capacity: usize,
     /// The source's or the owner's own word.
     pub(crate) token: usize,
-    /// Shared: length in bytes.
+    /// Shared: length in elements.
     pub(crate) len: usize,
     /// Shared: the element type.
     pub(crate) element: ElementTag,
@@ -86,6 +92,11 @@ impl Kind {
 /// Flag of a label: the memory must not be written.
 pub(crate) const READ_ONLY: u8 = 1;
 
+/// Flag of a label: the block is in the page map.
+pub(crate) const MAPPED: u8 = 2;
+/// Flag of a label: the block is out with a borrower that will bring a pointer back.
+pub(crate) const LENT: u8 = 4;
+
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
 
@@ -99,6 +110,13 @@ pub(crate) struct Bound {
     pub(crate) charges: Box<[usize; CLASSES]>,
     pub(crate) rounds: Box<[u8; CLASSES]>,
     pub(crate) reclaim: Option<Reclaim>,
+    /// Classes above its own that may serve a request.
+    pub(crate) reuse: usize,
+    /// What stays unused for so long goes back.
+    pub(crate) interval: Duration,
+    /// The interval of the background trimmer, if the pool has one.
+    pub(crate) trimmer: Option<Duration>,
+    pub(crate) clock: Clock,
 }
 
 impl Bound {
@@ -110,7 +128,7 @@ impl Bound {
     /// Classes above `class` whose resting blocks may serve it.
     pub(crate) fn reach(&self, class: usize) -> usize {
         if class >= REUSE_FROM {
-            (class + REUSE_CLASSES).min(self.classes - 1)
+            (class + self.reuse).min(self.classes - 1)
         } else {
             class
         }
@@ -119,8 +137,6 @@ impl Bound {
 
 /// Classes from here on may be served by a larger resting block.
 const REUSE_FROM: usize = class::of(tuning::REUSE_FROM);
-/// How many classes larger: four are twice the size.
-const REUSE_CLASSES: usize = tuning::REUSE_CLASSES;
 
 impl Backing for Bound {
     type Payload = Payload;
@@ -161,11 +177,20 @@ impl Backing for Bound {
         self.budget
     }
 
+    fn stirred(&self) {
+        if self.trimmer.is_some() {
+            trimmer::stirred();
+        }
+    }
+
     fn dealloc(&self, label: Label, payload: &Payload) {
         match Kind::of(label) {
             Kind::Pooled => {
                 let base = NonNull::new(payload.base).expect("a pooled block has memory");
                 let layout = layout_of(label, payload);
+                if label.flags & MAPPED != 0 {
+                    PAGE_MAP.remove(payload.base.addr());
+                }
                 guarded(|| {
                     // SAFETY: the block's memory came from this source with this layout and
                     // token, and the kernel calls this once, at the block's death.
@@ -239,7 +264,7 @@ pub(crate) unsafe fn give(block: &'static Block) {
         // SAFETY: the caller's block.
         let class = unsafe { block.label() }.class;
         // SAFETY: the block's own class and pool.
-        if unsafe { thread::push(thread::place(core), usize::from(class), block) } {
+        if unsafe { thread::push(Place::of(core), Class::new(class.into()), block) } {
             return;
         }
     }
@@ -275,7 +300,11 @@ pub(crate) unsafe fn give_slow(block: &'static Block) {
         // SAFETY: the block keeps the pool alive.
         unsafe { thread::cache(core) }
     };
-    // SAFETY: the caller's block, given up; the cache is this thread's, bound to the pool.
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
+    // SAFETY: as above; the cache is this thread's, bound to the pool.
+    unsafe { trimmer::tick(core, backing, cache) };
+    // SAFETY: the caller's block, given up.
     unsafe { core.give_slow(cache, block) };
 }
 
@@ -321,8 +350,17 @@ unsafe fn give_retired(block: &'static Block) {
         None => None,
     };
     match renewed {
-        // SAFETY: the fresh block took over the memory and the pool's share.
-        Some(fresh) => unsafe { give(fresh) },
+        Some(fresh) => {
+            // SAFETY: the fresh block is ours alone.
+            if unsafe { fresh.label() }.flags & MAPPED != 0 {
+                // SAFETY: as above.
+                let address = unsafe { fresh.payload(|payload| payload.base.addr()) };
+                let entered = PAGE_MAP.insert(address, fresh.index());
+                debug_assert!(entered.is_ok(), "the address was entered before");
+            }
+            // SAFETY: it took over the memory and the pool's share.
+            unsafe { give(fresh) };
+        }
         None => {
             // SAFETY: the caller's block.
             match unsafe { core.as_ref() } {

@@ -24,9 +24,11 @@ mod shared;
 #[doc(hidden)]
 pub mod shuttle_model;
 pub mod source;
+mod stats;
 mod sync;
 mod thread;
 mod tiers;
+mod trimmer;
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
 
@@ -43,3 +45,5 @@ pub use error::{AllocError, AllocErrorKind};
 pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError};
+pub use stats::{Audit, AuditError, ClassStats, Stats};
+pub use trimmer::abandoned_caches;

@@ -61,12 +61,30 @@ pub fn run(input: &[u8]) {
         }
     }
     let pool = Pool::new();
-    match which % 3 {
+    match which % 5 {
         0 => play(&System, &pool, &ops),
         1 => {
             let limited = Limited::new("class", 32 << 20, System);
             play(&limited, &pool, &ops);
             assert_eq!(limited.used(), 0, "bytes stayed charged");
+        }
+        2 => {
+            play(&pool, &pool, &ops);
+            assert_eq!(
+                pool.audit().map(|audit| audit.live),
+                Ok(0),
+                "live blocks at the end"
+            );
+        }
+        3 => {
+            let tracked = Tracked::new(Limited::new("class", 32 << 20, pool.clone()));
+            play(&tracked, &pool, &ops);
+            assert_eq!(tracked.report().live_bytes, 0, "bytes stayed on the list");
+            assert_eq!(
+                pool.audit().map(|audit| audit.live),
+                Ok(0),
+                "live blocks at the end"
+            );
         }
         _ => {
             let tracked = Tracked::new(Limited::new("class", 32 << 20, System));

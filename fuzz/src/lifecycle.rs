@@ -37,6 +37,8 @@ enum OnPools {
     CloneHandle(Pick),
     DropHandle(Pick),
     Trim(Pick),
+    Age(Pick),
+    Audit(Pick),
     Close(Pick),
     ForgedHandle(u64),
     ForgedToken(u64),
@@ -150,12 +152,28 @@ struct Place {
     closed: bool,
 }
 
+/// Where a block belongs; foreign memory has no home.
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    pool: usize,
+    /// Without memory.
+    empty: bool,
+}
+
+impl Home {
+    fn of<T>(pool: usize, elements: &[T]) -> Self {
+        Self {
+            pool,
+            empty: size_of_val(elements) == 0,
+        }
+    }
+}
+
 /// A unique buffer and its shadow.
 struct Unique<T: Item> {
     buffer: Buffer<T>,
     shadow: Vec<T>,
-    /// The pool whose source the memory is from.
-    from: Option<usize>,
+    home: Option<Home>,
 }
 
 /// A shared buffer: every owner, and the shadow of the whole.
@@ -165,7 +183,7 @@ struct Group<T: Item> {
     tokens: Vec<(Token, usize, usize)>,
     handles: Vec<Handle>,
     read_only: bool,
-    from: Option<usize>,
+    home: Option<Home>,
 }
 
 struct View<T: Item> {
@@ -318,6 +336,17 @@ impl State {
                 }
             }
             OnPools::Trim(pick) => self.trim(pick),
+            OnPools::Age(pick) => {
+                let at = choose(&self.pools, pick).expect("there is a pool always");
+                if let Some(pool) = self.pools[at].handles.first() {
+                    let before = self.pools[at].source.bytes();
+                    let aged = pool.age();
+                    assert_eq!(before - self.pools[at].source.bytes(), aged, "bytes aged");
+                }
+            }
+            OnPools::Audit(pick) => {
+                self.audit(choose(&self.pools, pick).expect("there is a pool always"));
+            }
             OnPools::Close(pick) => {
                 let at = choose(&self.pools, pick).expect("there is a pool always");
                 let place = &mut self.pools[at];
@@ -360,13 +389,42 @@ impl State {
         }
     }
 
+    /// Live blocks of a pool: all, and those with memory.
+    fn live(&self, at: usize) -> (usize, usize) {
+        let homes = self.bytes.homes().chain(self.words.homes());
+        let homes = homes.chain(self.triples.homes()).chain(self.units.homes());
+        homes
+            .filter(|home| home.pool == at)
+            .fold((0, 0), |(all, full), home| {
+                (all + 1, full + usize::from(!home.empty))
+            })
+    }
+
     /// Nothing rests in the pool: its source has exactly the live blocks out.
     fn expect_exact(&self, at: usize) {
-        let live = self.bytes.blocks_of(at)
-            + self.words.blocks_of(at)
-            + self.triples.blocks_of(at)
-            + self.units.blocks_of(at);
-        assert_eq!(self.pools[at].source.blocks(), live, "blocks of pool {at}");
+        assert_eq!(
+            self.pools[at].source.blocks(),
+            self.live(at).1,
+            "blocks of pool {at}"
+        );
+    }
+
+    /// The pool finds each of its blocks, and counts the live ones as we do.
+    fn audit(&self, at: usize) {
+        let place = &self.pools[at];
+        if let Some(pool) = place.handles.first() {
+            let audit = pool.audit().expect("the books balance");
+            let (all, full) = self.live(at);
+            assert_eq!(audit.live, all as u64, "live blocks of pool {at}");
+            let out = full as u64 + audit.cached + audit.depot;
+            assert_eq!(place.source.blocks() as u64, out, "blocks of pool {at}");
+            let stats = pool.stats();
+            assert_eq!(stats.held_bytes, place.source.bytes(), "bytes of pool {at}");
+            assert_eq!(
+                stats.births - stats.deaths,
+                all as u64 + audit.cached + audit.depot
+            );
+        }
     }
 
     /// A live token cannot be told from a forged one with its bits, so those are left alone.
@@ -404,6 +462,7 @@ impl State {
 
     /// Verifies and drops everything; then no source may have a block out.
     fn finish(mut self, buffers_first: bool) {
+        (0..self.pools.len()).for_each(|at| self.audit(at));
         if !buffers_first {
             self.pools
                 .iter_mut()
@@ -444,13 +503,10 @@ impl<T: Item> Shelf<T> {
         }
     }
 
-    fn blocks_of(&self, pool: usize) -> usize {
-        let unique = self
-            .unique
-            .iter()
-            .filter(|unique| unique.from == Some(pool));
-        let groups = self.groups.iter().filter(|group| group.from == Some(pool));
-        unique.count() + groups.count()
+    /// Where its live blocks belong.
+    fn homes(&self) -> impl Iterator<Item = Home> {
+        let unique = self.unique.iter().filter_map(|unique| unique.home);
+        unique.chain(self.groups.iter().filter_map(|group| group.home))
     }
 
     fn has_token(&self, token: Token) -> bool {
@@ -566,14 +622,14 @@ impl<T: Item> Shelf<T> {
         let shadow = items(len.of(), seed);
         match make(pool, &shadow) {
             Ok(buffer) => {
-                let from = (size_of_val(&shadow[..]) > 0).then_some(at);
-                if from.is_some() {
+                let home = Home::of(at, &shadow);
+                if !home.empty {
                     assert!(buffer.as_ptr().addr().is_multiple_of(ndpool::MIN_ALIGN));
                 }
                 let unique = Unique {
                     buffer,
                     shadow,
-                    from,
+                    home: Some(home),
                 };
                 unique.verify();
                 self.unique.push(unique);
@@ -588,20 +644,17 @@ impl<T: Item> Shelf<T> {
         };
         let unique = &mut self.unique[index];
         let value = T::of(seed.into());
-        let before = unique.buffer.as_ptr();
         match unique.buffer.resize(len, value) {
             Ok(()) => {
                 unique.shadow.resize(len, value);
-                if unique.buffer.as_ptr() != before && size_of::<T>() > 0 {
-                    // Moved into a block of the same pool; an empty one has no memory to name it.
-                    unique.from = unique
-                        .from
-                        .or_else(|| owner_of(pools, unique.buffer.as_ptr()));
+                if let Some(home) = &mut unique.home {
+                    // It keeps its block when it shrinks, and moves to one with memory when it has none.
+                    home.empty &= size_of_val(&unique.shadow[..]) == 0;
                 }
             }
             Err(error) => {
-                if let Some(at) = unique.from {
-                    refused(&error, &pools[at]);
+                if let Some(home) = unique.home {
+                    refused(&error, &pools[home.pool]);
                 }
             }
         }
@@ -621,7 +674,7 @@ impl<T: Item> Shelf<T> {
             tokens: Vec::new(),
             handles: Vec::new(),
             read_only: true,
-            from: None,
+            home: None,
         });
     }
 
@@ -673,12 +726,12 @@ impl<T: Item> Shelf<T> {
             Ok(buffer) => {
                 assert!(possible, "a shared buffer became unique");
                 let shadow = group.shadow[start..start + len].to_vec();
-                let from = group.from;
+                let home = group.home;
                 self.groups.swap_remove(index).bury(graves);
                 let unique = Unique {
                     buffer,
                     shadow,
-                    from,
+                    home,
                 };
                 unique.verify();
                 self.unique.push(unique);
@@ -717,17 +770,16 @@ impl<T: Item> Shelf<T> {
             Err(error) => {
                 assert!(!in_place);
                 group.views.push(View { shared, start });
-                if let Some(at) = group.from {
-                    refused(&error, &pools[at]);
+                if let Some(home) = group.home {
+                    refused(&error, &pools[home.pool]);
                 }
                 return group.verify();
             }
         }
-        let copied = size_of_val(&shadow[..]) > 0;
-        let from = if in_place {
-            group.from
+        let home = if in_place {
+            group.home
         } else {
-            group.from.filter(|_| copied)
+            group.home.map(|home| Home::of(home.pool, &shadow))
         };
         let fresh = Group {
             shadow,
@@ -735,7 +787,7 @@ impl<T: Item> Shelf<T> {
             tokens: Vec::new(),
             handles: Vec::new(),
             read_only: false,
-            from,
+            home,
         };
         fresh.verify();
         if group.owners() == 0 {
@@ -758,18 +810,18 @@ impl<T: Item> Shelf<T> {
         match view.shared.copied() {
             Ok(buffer) => {
                 let shadow = group.shadow[view.start..][..view.shared.len()].to_vec();
-                let from = group.from.filter(|_| size_of_val(&shadow[..]) > 0);
+                let home = group.home.map(|home| Home::of(home.pool, &shadow));
                 let unique = Unique {
                     buffer,
                     shadow,
-                    from,
+                    home,
                 };
                 unique.verify();
                 self.unique.push(unique);
             }
             Err(error) => {
-                if let Some(at) = group.from {
-                    refused(&error, &pools[at]);
+                if let Some(home) = group.home {
+                    refused(&error, &pools[home.pool]);
                 }
             }
         }
@@ -789,13 +841,6 @@ impl<T: Item> Shelf<T> {
             group.bury(graves);
         }
     }
-}
-
-/// The pool whose source has the block at this address out.
-fn owner_of<T>(pools: &[Place], ptr: *const T) -> Option<usize> {
-    pools
-        .iter()
-        .position(|place| place.source.holds(ptr.addr()))
 }
 
 /// Only a limit may refuse, and only when nothing is left to give back.
@@ -847,7 +892,7 @@ impl<T: Item> Unique<T> {
             views: vec![View { shared, start: 0 }],
             tokens: Vec::new(),
             read_only: false,
-            from: self.from,
+            home: self.home,
         };
         group.verify();
         group

@@ -32,11 +32,6 @@ impl Watched {
         self.out().len()
     }
 
-    /// Whether a block that begins at `address` is out.
-    pub fn holds(&self, address: usize) -> bool {
-        self.out().contains_key(&address)
-    }
-
     /// Bytes that they occupy.
     pub fn bytes(&self) -> usize {
         self.out()

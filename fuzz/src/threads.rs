@@ -136,6 +136,7 @@ pub fn play(programs: &[Vec<Op>], again: u32, builder: PoolBuilder) {
             });
         }
     });
+    pool.audit().expect("the books balance");
     drop(pool);
     for Stamped { buffer, stamp } in lock(&board.buffers).drain(..) {
         verify(&buffer, stamp);
@@ -241,8 +242,8 @@ impl Player<'_> {
         if let Some(index) = usize::from(with).checked_rem(self.shares.len()) {
             let Share { shared, stamp } = &self.shares[index];
             let part = shared
-                .slice(usize::from(with & 3)..)
-                .expect("8 elements at least");
+                .slice(usize::from(with & 3).min(shared.len())..)
+                .expect("within the view");
             let offered = Share {
                 shared: if with & 4 == 0 { part } else { shared.clone() },
                 stamp: *stamp,

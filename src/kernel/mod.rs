@@ -8,7 +8,9 @@
 
 pub(crate) use super::{sync, tuning};
 
+pub mod age;
 pub mod arena;
+pub mod audit;
 pub mod block;
 pub mod cache;
 pub mod core;
@@ -17,6 +19,7 @@ pub mod depot;
 pub mod lease;
 pub mod ledger;
 pub mod magazine;
+pub mod pagemap;
 pub mod reach;
 pub mod reserve;
 pub mod slots;

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::kernel::block::{Block, Label};
-use super::kernel::cache::Cache;
+use super::kernel::cache::{Cache, Class};
 use super::kernel::core::{Backing, Core, World};
 use super::kernel::ledger::{Policy, Refusal};
 use super::kernel::reach::{CLOSED, DEAD};
@@ -127,6 +127,7 @@ impl Model {
             policy: Policy {
                 slack: setup.slack,
                 window: 4,
+                floor: 0,
                 cap: setup.cap,
                 limit: setup.limit,
             },
@@ -229,7 +230,7 @@ impl<'w> Seat<'w> {
     unsafe fn cache(&mut self, core: &Core<Model>) -> Option<&'w Cache<Model>> {
         let slot = match self.slot {
             Some(slot) => slot,
-            None => self.slot.insert(self.world.slots.claim().ok()?.1),
+            None => self.slot.insert(tiers::arrive(self.world)?),
         };
         let cache = match slot.cache(core.index()) {
             Some(cache) if cache.bias.request() & (CLOSED | DEAD) == 0 => cache,
@@ -247,9 +248,9 @@ impl<'w> Seat<'w> {
     }
 
     fn pop(&self, core: &Core<Model>) -> Option<&'w Block<Model>> {
-        let block = self.hot[core.index() as usize]?.pop(CLASS)?;
+        let block = self.hot[core.index() as usize]?.pop(Class::new(CLASS))?;
         // SAFETY: blocks are cells of the world's arena.
-        Some(unsafe { &*block })
+        Some(unsafe { block.as_ref() })
     }
 
     /// Takes a block: hit, slow half, birth. `None` at the limit or without a control block.
@@ -279,9 +280,6 @@ impl<'w> Seat<'w> {
     unsafe fn take_slow(&mut self, core: &'w Core<Model>) -> Option<&'w Block<Model>> {
         // SAFETY: the caller's promise.
         let cache = unsafe { self.cache(core) };
-        if let Some(block) = self.pop(core) {
-            return Some(block);
-        }
         // SAFETY: the caller's promise; the cache is this seat's, bound to the pool.
         if let Some(block) = unsafe { core.take_slow(cache, CLASS) } {
             return Some(block);
@@ -302,18 +300,18 @@ impl<'w> Seat<'w> {
         // SAFETY: the caller's promise.
         let backing = unsafe { core.backing() };
         loop {
-            let Err(refusal) = core.ledger.admit(1, &backing.policy) else {
-                break;
-            };
-            if core.evict_largest() {
-                continue;
-            }
-            if refusal == Refusal::Promise && core.ledger.admit_bare(1, &backing.policy).is_ok() {
-                break;
+            match core.ledger.admit(1, &backing.policy) {
+                Ok(()) => break,
+                Err(_) if core.evict_largest() => continue,
+                Err(_) if core.ledger.admit_bare(1, &backing.policy).is_ok() => break,
+                Err(_) => {}
             }
             // SAFETY: the caller's promise; the cache is this seat's.
-            if unsafe { core.trim(cache) } == 0 {
-                return None;
+            let freed = unsafe { core.trim(cache) };
+            match core.ledger.admit_bare(1, &backing.policy) {
+                Ok(()) => break,
+                Err(Refusal::Limit(_)) if freed == 0 => return None,
+                Err(_) => {}
             }
         }
         let held = core.ledger.held();
@@ -358,7 +356,7 @@ impl<'w> Seat<'w> {
         let core = unsafe { &*core };
         if let Some(cache) = self.hot[core.index() as usize]
             // SAFETY: a cache that accepts is bound to the block's own pool.
-            && unsafe { cache.push(CLASS, block) }
+            && unsafe { cache.push(Class::new(CLASS), block) }
         {
             return;
         }
