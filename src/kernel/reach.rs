@@ -167,10 +167,23 @@ impl Bias {
     /// `LeftToOwner` if the owner does so at its next operation or exit.
     /// The owner itself may close: then it is outside, and no barrier is needed.
     pub fn close(&self, by_owner: bool) -> Steal {
-        // Ordering: AcqRel - E8, with `exit`; E6, with `restore`: as in `steal`.
-        let before = self.request.fetch_or(CLOSED | FLUSH, Ordering::AcqRel);
-        if before & (DEAD | CLOSED | STEAL) != 0 {
-            return Steal::Vacant;
+        let mut seen = self.request();
+        loop {
+            // A flush is requested of a living cache only: on one that was left, or that kept the
+            // mark of an earlier pool, somebody would take it for a flush of its own.
+            let vacant = seen & (DEAD | CLOSED | STEAL) != 0;
+            let marked = seen | CLOSED | if vacant { 0 } else { FLUSH };
+            // Ordering: AcqRel - E8, with `exit`; E6, with `restore`: as in `steal`.
+            match self.request.compare_exchange_weak(
+                seen,
+                marked,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if vacant => return Steal::Vacant,
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
         }
         if !by_owner && !self.wait_until_out() {
             return Steal::LeftToOwner;
