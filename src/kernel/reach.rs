@@ -170,10 +170,23 @@ impl Bias {
     /// then [`restore`](Self::restore) it; `LeftToOwner` if the owner empties it at its next
     /// operation or exit. The owner itself may close: then it is outside, and no barrier is needed.
     pub fn close(&self, by_owner: bool) -> Steal {
-        // Ordering: Acquire - E6, with `adopt`: the cache as bound.
-        let before = self.request.fetch_or(CLOSED | FLUSH, Ordering::Acquire);
-        if before & (DEAD | CLOSED | STEAL) != 0 {
-            return Steal::Vacant;
+        let mut seen = self.request();
+        loop {
+            // A flush is requested of a living cache only: on one that was left, or that kept the
+            // mark of an earlier pool, somebody would take it for a flush of its own.
+            let vacant = seen & (DEAD | CLOSED | STEAL) != 0;
+            let marked = seen | CLOSED | if vacant { 0 } else { FLUSH };
+            // Ordering: Acquire - E6, with `adopt`: the cache as bound.
+            match self.request.compare_exchange_weak(
+                seen,
+                marked,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if vacant => return Steal::Vacant,
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
         }
         if !by_owner && !self.wait_until_out() {
             return Steal::LeftToOwner;
