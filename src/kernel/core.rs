@@ -251,7 +251,9 @@ impl<S: Backing> Core<S> {
     /// The world of the pool.
     pub fn world(&self) -> &World<S> {
         // SAFETY: written before the first handle, and the same in every life of the core.
-        self.world.with(|world| unsafe { &**world })
+        let world = self.world.with(|world| unsafe { *world });
+        // SAFETY: the world outlives every handle and block of the pool.
+        unsafe { &*world }
     }
 
     /// What the pool is bound to.
