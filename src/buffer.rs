@@ -138,6 +138,14 @@ impl<T: Element> Buffer<T> {
         bytes / size
     }
 
+    /// Bytes of the whole block that this buffer keeps: its class's, or a larger one's that served
+    /// it.
+    #[must_use]
+    pub fn retained_bytes(&self) -> usize {
+        // SAFETY: the buffer owns its block.
+        unsafe { self.block.payload(|payload| payload.capacity) }
+    }
+
     /// Shares the buffer: counted from here on, and read-only while there is more than one owner.
     /// Handles of the block's earlier lives stay stale. One atomic swap.
     #[inline]

@@ -129,9 +129,14 @@ fn claim(hot: &Hot) -> Option<&'static Slot> {
     if hot.exited.get() || LEAVER.try_with(|_| ()).is_err() {
         return None;
     }
-    let (_, slot) = WORLD.slots.claim().ok()?;
+    let slot = tiers::arrive(&WORLD)?;
     hot.slot.set(Some(slot));
     Some(slot)
+}
+
+/// The slot of this thread, if it has one.
+pub(crate) fn slot() -> Option<&'static Slot> {
+    HOT.with(|hot| hot.slot.get())
 }
 
 impl Drop for Leaver {

@@ -18,6 +18,7 @@ use crate::kernel::core::{Backing, BirthError};
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};
+use crate::trimmer;
 
 /// A block that was just taken, with what a drop needs to know.
 #[derive(Clone, Copy)]
@@ -173,6 +174,8 @@ pub(crate) unsafe fn take_slow(
     };
     // SAFETY: the caller's promise.
     let cache = unsafe { thread::cache(core) };
+    // SAFETY: the caller's promise; the cache is this thread's.
+    unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
     if let Some(block) = unsafe { core.take_slow(cache, class) } {
         return Ok(described(core, block, false));
@@ -335,39 +338,40 @@ unsafe fn admit(
     cache: Option<&'static Cache>,
 ) -> Result<(), AllocError> {
     loop {
-        let refusal = match core.ledger.admit(charge, &backing.policy) {
+        match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
-            Err(refusal) => refusal,
-        };
-        if core.evict_largest() {
-            continue;
+            Err(_) if core.evict_largest() => continue,
+            Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }
-        let refusal = match refusal {
-            Refusal::Limit(reserved) => reserved,
-            // Nothing rests that could go first: what is held is in use.
-            Refusal::Promise => match core.ledger.admit_bare(charge, &backing.policy) {
-                Ok(()) => return Ok(()),
-                Err(Refusal::Limit(reserved)) => reserved,
-                Err(Refusal::Promise) => continue,
-            },
-        };
+        // The depot is empty. Without a limit what is held is in use, and the promise holds by
+        // itself; at the limit, everybody's caches come next. Another trimmer may hold blocks:
+        // this waits for it, and the limit decides again after.
+        if core.ledger.admit_bare(charge, &backing.policy).is_ok() {
+            return Ok(());
+        }
         // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
-        if unsafe { core.trim(cache) } > 0 || backing.reclaim(charge) {
-            continue;
+        let freed = unsafe { core.trim(cache) };
+        let reserved = match core.ledger.admit_bare(charge, &backing.policy) {
+            Ok(()) => return Ok(()),
+            Err(Refusal::Limit(reserved)) => reserved,
+            Err(Refusal::Promise) => continue,
+        };
+        if freed == 0 && !backing.reclaim(charge) {
+            return Err(refused(core, backing, layout, reserved));
         }
-        let resting = core.ledger.resting();
-        return Err(AllocError::new(
-            AllocErrorKind::LimitExceeded,
-            layout.size(),
-            layout.align(),
-            NAME,
-        )
-        .with_limit(
-            refusal.saturating_sub(resting),
-            resting,
-            backing.policy.limit,
-        ));
     }
+}
+
+#[cold]
+fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> AllocError {
+    let resting = core.ledger.resting().min(reserved);
+    AllocError::new(
+        AllocErrorKind::LimitExceeded,
+        layout.size(),
+        layout.align(),
+        NAME,
+    )
+    .with_limit(reserved - resting, resting, backing.policy.limit)
 }
 
 /// A block for memory that belongs to no pool.

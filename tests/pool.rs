@@ -253,7 +253,9 @@ fn stats_and_audit_balance_over_threads_exits_and_trims() {
                     }
                 })
             });
-            workers.map(|worker| worker.join().unwrap());
+            for worker in workers {
+                worker.join().unwrap();
+            }
         });
         let audit = pool.audit().unwrap();
         assert_eq!(audit.live, 49);

@@ -10,7 +10,7 @@ use super::block::Block;
 use super::core::{Backing, Core};
 use super::magazine::Magazine;
 use super::reach::Bias;
-use super::sync::{Tally, UnsafeCell, array, const_fn};
+use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
 use super::tuning::CLASSES;
 
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
@@ -38,6 +38,8 @@ pub struct Cache<S: Backing> {
     /// Bytes of the budget that the touched classes have charged.
     charged: UnsafeCell<usize>,
     life: Tally,
+    /// Sum of the counts when a trimmer last looked.
+    last_use: Counter,
     places: [Place<S>; PLACES],
     gives: [Tally; PLACES],
 }
@@ -82,6 +84,17 @@ impl<S: Backing> Cell for Cache<S> {
     }
 }
 
+/// Whether a class may use its shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShelfState {
+    /// It has magazines.
+    Stocked,
+    /// It has none, and the budget has room for them.
+    Affordable,
+    /// It has none, and the budget is spent.
+    OverBudget,
+}
+
 /// What came out of a shelf: up to two magazines with their lengths recorded in them.
 pub struct Emptied<S: Backing> {
     /// Magazines, null where there was none.
@@ -97,6 +110,7 @@ impl<S: Backing> Cache<S> {
                 core: UnsafeCell::new(ptr::null()),
                 charged: UnsafeCell::new(0),
                 life: Tally::new(),
+                last_use: Counter::new(),
                 places: array![Place {
                     shelf: UnsafeCell::new(Shelf {
                         loaded: ptr::null(),
@@ -211,24 +225,32 @@ impl<S: Backing> Cache<S> {
         swapped
     }
 
-    /// Owner: whether the shelf has magazines, or the budget has room for `cost` bytes more.
-    pub fn admits(&self, class: usize, cost: usize, budget: usize) -> bool {
+    /// Owner: whether the shelf has magazines already, or else whether the budget has room for
+    /// `cost` bytes more. `None` if the lock was refused.
+    pub fn shelf_state(&self, class: usize, cost: usize, budget: usize) -> Option<ShelfState> {
         if !self.bias.enter() {
-            return false;
+            return None;
         }
         // SAFETY: the owner is inside: nobody else touches the shelf.
-        let touched = self.places[class]
+        let room = self.places[class]
             .shelf
-            .with(|shelf| unsafe { (*shelf).room > 0 });
+            .with(|shelf| unsafe { (*shelf).room });
         // SAFETY: as above.
         let charged = self.charged.with(|charged| unsafe { *charged });
         self.bias.leave();
-        touched || charged.saturating_add(cost) <= budget
+        Some(if room > 0 {
+            ShelfState::Stocked
+        } else if charged.saturating_add(cost) <= budget {
+            ShelfState::Affordable
+        } else {
+            ShelfState::OverBudget
+        })
     }
 
     /// Owner: loads `magazine`, moves the loaded one to previous, and hands out the previous one
-    /// (null if there was none). A shelf touched for the first time charges `cost` bytes. `None`
-    /// if the lock was refused: the magazine is the caller's still.
+    /// (null if there was none). `cost` bytes, which the caller has stocked, are charged. `None` if
+    /// the lock was refused, or if a cost was named for a shelf that was stocked in the meantime or
+    /// none for one that was emptied: magazine and cost are the caller's still.
     ///
     /// # Safety
     /// The magazine is the caller's, its rounds are of this class and pool; `room` is at most its
@@ -246,10 +268,13 @@ impl<S: Backing> Cache<S> {
         if !self.bias.enter() {
             return None;
         }
-        let (displaced, first) = place.shelf.with_mut(|shelf| {
+        let displaced = place.shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
             let first = shelf.loaded.is_null();
+            if first != (cost > 0) {
+                return None;
+            }
             if !first {
                 // SAFETY: the shelf's own magazine.
                 let loaded = unsafe { &*shelf.loaded };
@@ -260,14 +285,14 @@ impl<S: Backing> Cache<S> {
             shelf.loaded = magazine;
             shelf.len = len;
             shelf.room = room;
-            (displaced, first)
+            Some(displaced)
         });
-        if first {
+        if displaced.is_some() {
             // SAFETY: the owner is inside.
             self.charged.with_mut(|charged| unsafe { *charged += cost });
         }
         self.bias.leave();
-        Some(displaced)
+        displaced
     }
 
     /// Owner: empties a shelf. `None` if the lock was refused.
@@ -330,22 +355,26 @@ impl<S: Backing> Cache<S> {
         });
     }
 
-    /// Nothing is charged any more: every shelf was emptied.
+    /// Nothing is charged any more: every shelf was emptied. Returns what was charged.
     ///
     /// # Safety
     /// As [`empty`](Self::empty).
-    pub unsafe fn discharge(&self) {
-        // SAFETY: the caller's promise.
-        self.charged.with_mut(|charged| unsafe { *charged = 0 });
+    pub unsafe fn discharge(&self) -> usize {
+        self.charged.with_mut(|charged| {
+            // SAFETY: the caller's promise.
+            core::mem::take(unsafe { &mut *charged })
+        })
     }
 
     /// Owner: [`discharge`](Self::discharge) inside the lock.
-    pub fn discharge_by_owner(&self) {
-        if self.bias.enter() {
-            // SAFETY: the owner is inside.
-            unsafe { self.discharge() };
-            self.bias.leave();
+    pub fn discharge_by_owner(&self) -> usize {
+        if !self.bias.enter() {
+            return 0;
         }
+        // SAFETY: the owner is inside.
+        let charged = unsafe { self.discharge() };
+        self.bias.leave();
+        charged
     }
 
     /// New owner: binds the cache to a pool, with nothing charged.
@@ -383,6 +412,14 @@ impl<S: Backing> Cache<S> {
     /// Number of the pool that the counts are of.
     pub fn life(&self) -> u64 {
         self.life.get()
+    }
+
+    /// Trimmer: whether the owner has used the cache since the last call. Trimmers take turns.
+    pub fn was_used(&self) -> bool {
+        let takes = self.places.iter().map(|place| place.takes.get());
+        let gives = self.gives.iter().map(Tally::get);
+        let now = takes.chain(gives).fold(0u64, u64::wrapping_add);
+        self.last_use.replace(now) != now
     }
 
     /// Takes and gives of `class` that this cache has served.

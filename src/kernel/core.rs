@@ -46,6 +46,8 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn rounds(&self, class: usize) -> u32;
     /// Bytes that the classes touched by one thread may keep in its cache.
     fn budget(&self) -> usize;
+    /// Something begins to rest in a pool where nothing did.
+    fn stirred(&self) {}
     /// Gives a payload back to its source. Does not unwind.
     fn dealloc(&self, label: Label, payload: &Self::Payload);
 }
@@ -123,7 +125,7 @@ pub struct Core<S: Backing> {
     life: Counter,
     /// Handles of the pool.
     handles: AtomicUsize,
-    /// Blocks in existence, and one for all handles together.
+    /// Blocks in existence, caches with an owner, and one for all handles together.
     shares: AtomicUsize,
     /// 1 once the pool is closed.
     closed: AtomicU32,
@@ -228,12 +230,12 @@ impl<S: Backing> Core<S> {
         core.numbers.reset();
         core.class_numbers.iter().for_each(ClassNumbers::reset);
         core.unclassed.reset();
-        // Ordering: Relaxed - nobody else has a handle yet; the first one is handed over with this.
-        core.handles.swap(1, Ordering::Relaxed);
-        // Ordering: Relaxed - as above.
+        // Ordering: Relaxed - published by the swaps below.
         core.shares.swap(1, Ordering::Relaxed);
         // Ordering: Release - E10, with `is_closed`: whoever sees the pool open sees it built.
         core.closed.swap(0, Ordering::Release);
+        // Ordering: Release - E10, with `upgrade`: whoever gets a handle sees the pool built.
+        core.handles.swap(1, Ordering::Release);
         Ok(core)
     }
 
@@ -293,6 +295,31 @@ impl<S: Backing> Core<S> {
         unsafe { self.drop_share() };
     }
 
+    /// A handle for somebody who has none, if the pool of that life is still open. Wait-free but
+    /// for other handles that come and go.
+    pub fn upgrade(&self, life: u64) -> bool {
+        // Ordering: Relaxed - the CAS decides.
+        let mut handles = self.handles.load(Ordering::Relaxed);
+        while handles > 0 {
+            // Ordering: Acquire - E10, with `open`: the pool that the handles are of is built.
+            match self.handles.compare_exchange_weak(
+                handles,
+                handles + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if self.life() == life => return true,
+                Ok(_) => {
+                    // SAFETY: the handle just added; it is of another pool.
+                    unsafe { self.drop_handle(None) };
+                    return false;
+                }
+                Err(now) => handles = now,
+            }
+        }
+        false
+    }
+
     /// Whether the pool is closed: nothing rests in it any more, what comes home dies.
     pub fn is_closed(&self) -> bool {
         // Ordering: Acquire - E10, with `close` and `open`.
@@ -303,7 +330,7 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// The caller gives up a share that it owned, and touches the core's backing no more.
-    unsafe fn drop_share(&self) {
+    pub(super) unsafe fn drop_share(&self) {
         // Ordering: Release - E12, with the last drop: the block's memory is gone before the source.
         if self.shares.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -352,6 +379,8 @@ impl<S: Backing> Core<S> {
         if fate == Steal::Taken {
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
+            // SAFETY: the cache's share, given up once, by who emptied it.
+            unsafe { self.drop_share() };
         }
     }
 
@@ -361,6 +390,12 @@ impl<S: Backing> Core<S> {
         while self.turn.swap(1, Ordering::Acquire) != 0 {
             pause();
         }
+    }
+
+    /// Takes the turn if nobody has it.
+    pub(super) fn try_turn(&self) -> bool {
+        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
+        self.turn.swap(1, Ordering::Acquire) == 0
     }
 
     /// Ends the turn.
@@ -417,8 +452,7 @@ impl<S: Backing> Core<S> {
             world.blocks.release(index);
             BirthError::NoMemory(error)
         })?;
-        // Ordering: Relaxed - the caller holds a share or a handle, so the count is above 0.
-        self.shares.fetch_add(1, Ordering::Relaxed);
+        self.add_share();
         // SAFETY: just claimed.
         unsafe { block.fill(label, self, payload) };
         self.numbers.births.add(1);
@@ -502,7 +536,7 @@ impl<S: Backing> Core<S> {
             // SAFETY: the magazine holds a block of the pool.
             let backing = unsafe { self.backing() };
             let bytes = backing.class_charge(class) * len as usize;
-            self.ledger.rest(bytes, backing.policy())
+            self.rest(backing, bytes)
         };
         if !fits {
             // SAFETY: the caller's magazine.
@@ -535,6 +569,26 @@ impl<S: Backing> Core<S> {
         // SAFETY: the caller's block.
         unsafe { self.depots[class].push_block(&self.world().blocks, block) };
         self.settle(class);
+    }
+
+    /// Charges bytes that come to rest in the depot, if the cap allows.
+    fn rest(&self, backing: &S, bytes: usize) -> bool {
+        let still = self.ledger.is_still();
+        let fits = self.ledger.rest(bytes, backing.policy());
+        if still && fits {
+            backing.stirred();
+        }
+        fits
+    }
+
+    /// Charges room for `bytes` in a thread's cache, if the cap allows.
+    pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
+        let still = self.ledger.is_still();
+        let fits = self.ledger.stock(bytes, backing.policy());
+        if still && fits {
+            backing.stirred();
+        }
+        fits
     }
 
     /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
@@ -675,7 +729,7 @@ impl<S: Backing> Core<S> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { cache.discharge() };
+        self.ledger.unstock(unsafe { cache.discharge() });
         bytes
     }
 
@@ -695,7 +749,7 @@ impl<S: Backing> Core<S> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { cache.discharge() };
+        self.ledger.unstock(unsafe { cache.discharge() });
     }
 
     /// Gives every resting block back to its source: the calling thread's, the other threads',
@@ -717,7 +771,7 @@ impl<S: Backing> Core<S> {
             if cache.bias.steal() == Steal::Taken {
                 // SAFETY: the lock has given the cache to us until `restore`.
                 bytes += unsafe { self.kill_cache(cache) };
-                cache.bias.restore();
+                self.restore_cache(cache);
             }
         }
         bytes += self.drain_depots();
@@ -725,6 +779,20 @@ impl<S: Backing> Core<S> {
         self.numbers.trims.add(1);
         self.numbers.trimmed_bytes.add(bytes as u64);
         bytes
+    }
+
+    /// Trimmer: gives an emptied cache back to its owner, or retires it if that has exited.
+    pub(super) fn restore_cache(&self, cache: &Cache<S>) {
+        if !cache.bias.restore() {
+            // SAFETY: the cache's share, left to us by its owner's exit.
+            unsafe { self.drop_share() };
+        }
+    }
+
+    /// One share more, for a cache that gets an owner.
+    pub(super) fn add_share(&self) {
+        // Ordering: Relaxed - the caller holds a share or a handle, so the count is above 0.
+        self.shares.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Owner: kills everything in its own cache, class by class inside the lock.
@@ -742,7 +810,7 @@ impl<S: Backing> Core<S> {
                 }
             }
         }
-        own.discharge_by_owner();
+        self.ledger.unstock(own.discharge_by_owner());
         bytes
     }
 }
