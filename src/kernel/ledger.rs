@@ -12,7 +12,7 @@ pub struct Policy {
     pub slack: u64,
     /// Exchanges and births in one window of the recent peak.
     pub window: u64,
-    /// Bytes that may be held whatever the recent peak is: what one thread's cache may keep.
+    /// Bytes that may be held whatever the recent peak is.
     pub floor: usize,
     /// Most bytes that may rest, in thread caches and the depot together.
     pub cap: usize,
