@@ -210,8 +210,8 @@ fn comments(file: &str, source: &str) -> Result<Vec<Comment>, String> {
             .map(str::to_owned)
             .collect();
         let mut statement = String::new();
-        for next in at..lines.len() {
-            let code = code(lines[next]);
+        for (next, line) in lines.iter().enumerate().skip(at) {
+            let code = code(line);
             statement.push_str(code);
             explained.insert(next);
             if code.ends_with([';', '{', '}']) {

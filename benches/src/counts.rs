@@ -125,6 +125,8 @@ struct Block {
 }
 
 thread_local! {
+    // Boxed, because owners keep the address of a block.
+    #[allow(clippy::vec_box)]
     static RESTING: RefCell<Vec<Box<Block>>> = const { RefCell::new(Vec::new()) };
 }
 

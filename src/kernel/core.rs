@@ -217,7 +217,7 @@ impl<S: Backing> Core<S> {
         // Written in the first life only: later ones have the same world, and a thread that gave a
         // block in an earlier life may still be reading it.
         // SAFETY: only the opener writes, and nobody else can have opened this core.
-        if core.world.with(|place| unsafe { (*place).is_null() }) {
+        if core.world.with(|place| unsafe { *place }.is_null()) {
             // SAFETY: as above; in the first life nobody reads it yet.
             core.world.with_mut(|place| unsafe { *place = world });
         }
@@ -253,7 +253,9 @@ impl<S: Backing> Core<S> {
     /// The world of the pool.
     pub fn world(&self) -> &World<S> {
         // SAFETY: written before the first handle, and the same in every life of the core.
-        self.world.with(|world| unsafe { &**world })
+        let world = self.world.with(|world| unsafe { *world });
+        // SAFETY: the world outlives every handle and block of the pool.
+        unsafe { &*world }
     }
 
     /// What the pool is bound to.
@@ -495,8 +497,12 @@ impl<S: Backing> Core<S> {
         let (_, fresh) = self.world().blocks.claim().ok()?;
         // SAFETY: the caller's block.
         let label = unsafe { block.label() };
-        // SAFETY: the caller's block; what is read is not used there again.
-        let payload = unsafe { block.payload(|payload| ptr::read(payload)) };
+        let read = |payload: &S::Payload| {
+            // SAFETY: a valid payload; what is read is not used there again.
+            unsafe { ptr::read(payload) }
+        };
+        // SAFETY: the caller's block.
+        let payload = unsafe { block.payload(read) };
         // SAFETY: just claimed. The pool's share moves along.
         unsafe { fresh.fill(label, self, payload) };
         self.numbers.retired.add(1);
@@ -643,8 +649,10 @@ impl<S: Backing> Core<S> {
     /// Kills one magazine or block of `class` that rests in the depot; the bytes that went.
     pub fn evict(&self, class: usize) -> Option<usize> {
         if let Some(magazine) = self.depots[class].pop_magazine(&self.world().magazines) {
-            // SAFETY: just popped: the caller's, and its rounds keep the pool alive.
-            let bytes = unsafe { self.rest_bytes(class, magazine.len()) };
+            // SAFETY: just popped: the caller's.
+            let len = unsafe { magazine.len() };
+            // SAFETY: its rounds keep the pool alive.
+            let bytes = unsafe { self.rest_bytes(class, len) };
             self.ledger.unrest(bytes);
             // SAFETY: as above.
             return Some(unsafe { self.kill_rounds(magazine) });

@@ -318,6 +318,7 @@ impl State {
     /// T9: keeps an immortal word in the middle of its band. Its generation cannot change any
     /// more, so the swap loses nothing but counts that no longer matter.
     #[cold]
+    #[inline(never)]
     fn saturate(&self, before: Snapshot) {
         let drift = (before.stored() as u32).abs_diff(SATURATED);
         if drift > DRIFT {

@@ -257,8 +257,10 @@ fn consume<C: Contender>(it: &'static C, ring: &mut Consumer<C::Block>, ops: u64
         let start = C::address(&mut block);
         let sum = Cell::new(0_u8);
         for offset in (0..size).step_by(super::PAGE) {
-            // SAFETY: `offset < size`, and the producer wrote that byte before it pushed the block.
-            let byte = unsafe { start.add(offset).read_volatile() };
+            // SAFETY: `offset < size`.
+            let place = unsafe { start.add(offset) };
+            // SAFETY: the producer wrote that byte before it pushed the block.
+            let byte = unsafe { place.read_volatile() };
             sum.set(sum.get().wrapping_add(byte));
         }
         black_box(sum.get());
