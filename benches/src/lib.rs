@@ -12,6 +12,7 @@
 mod case;
 mod contender;
 mod counts;
+mod gates;
 mod measure;
 mod pools;
 mod report;
@@ -126,6 +127,7 @@ fn bench(options: &Options) -> io::Result<()> {
         report::print(workload, &cases, &outcome);
         rows.extend(outcome.rows);
     }
+    gates::print(&rows);
     if let Some(path) = &options.csv {
         report::write_csv(path, &rows)?;
         println!("\n{} rows in {}", rows.len(), path.display());

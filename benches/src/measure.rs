@@ -31,6 +31,8 @@ pub struct Sample {
     pub instructions_per_op: Option<f64>,
     /// Highest resident memory, over what was resident before the workload.
     pub peak_kib: Option<u64>,
+    /// Most bytes asked for at once.
+    pub live_kib: Option<u64>,
     /// Latency quantiles.
     pub p50_ns: Option<u64>,
     /// See [`Sample::p50_ns`].
