@@ -10,7 +10,11 @@ pub const MIN_CAPACITY: usize = 64;
 pub const PER_DOUBLING: usize = 4;
 
 /// Number of classes in the table: 64 B, then four per doubling up to 1 TiB (1 GiB on 32 bits).
-pub const COUNT: usize = if usize::BITS >= 64 { 1 + 4 * 34 } else { 1 + 4 * 24 };
+pub const COUNT: usize = if usize::BITS >= 64 {
+    1 + 4 * 34
+} else {
+    1 + 4 * 24
+};
 
 /// What the arithmetic of [`of`] yields for sizes up to 64 bytes: `7 + 4 * 5`.
 const BIAS: usize = 27;
@@ -41,7 +45,11 @@ const CAPACITIES: [usize; COUNT] = {
 pub const fn of(size: usize) -> usize {
     // Sizes up to 64 share the class of 64. Size 0 wraps to the largest index.
     let last = size.wrapping_sub(1);
-    let last = if last < MIN_CAPACITY { MIN_CAPACITY - 1 } else { last };
+    let last = if last < MIN_CAPACITY {
+        MIN_CAPACITY - 1
+    } else {
+        last
+    };
     let exponent = last.ilog2() as usize;
     // The top three bits of `last` are 4..=7 quarters.
     (last >> (exponent - 2)) + PER_DOUBLING * exponent - BIAS
@@ -106,7 +114,13 @@ mod tests {
 
     #[test]
     fn sizes_without_a_class_are_out_of_the_table_f43_f78() {
-        for size in [0, MAX_CAPACITY + 1, isize::MAX as usize, isize::MAX as usize + 1, usize::MAX] {
+        for size in [
+            0,
+            MAX_CAPACITY + 1,
+            isize::MAX as usize,
+            isize::MAX as usize + 1,
+            usize::MAX,
+        ] {
             assert!(of(size) >= COUNT, "{size}");
         }
     }

@@ -86,7 +86,10 @@ impl fmt::Display for AllocError {
         } = self;
         match self.kind {
             AllocErrorKind::Overflow => {
-                write!(f, "{refused_by}: size of the request overflows isize::MAX bytes")
+                write!(
+                    f,
+                    "{refused_by}: size of the request overflows isize::MAX bytes"
+                )
             }
             AllocErrorKind::TooLarge => write!(
                 f,
@@ -101,7 +104,10 @@ impl fmt::Display for AllocError {
                 "{refused_by}: {requested} bytes refused: {in_use} in use + {resting} resting, limit {limit}"
             ),
             AllocErrorKind::BlocksExhausted => {
-                write!(f, "{refused_by}: no control block left for {requested} bytes")
+                write!(
+                    f,
+                    "{refused_by}: no control block left for {requested} bytes"
+                )
             }
             AllocErrorKind::Unsupported => write!(
                 f,

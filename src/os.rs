@@ -27,7 +27,11 @@ pub fn membarrier() -> bool {
     // Ordering: Relaxed - a cached answer of the kernel; registering twice is harmless.
     let mut state = REGISTERED.load(Ordering::Relaxed);
     if state == UNKNOWN {
-        state = if call(REGISTER_PRIVATE_EXPEDITED) { READY } else { REFUSED };
+        state = if call(REGISTER_PRIVATE_EXPEDITED) {
+            READY
+        } else {
+            REFUSED
+        };
         // Ordering: Relaxed - as above.
         REGISTERED.store(state, Ordering::Relaxed);
     }
@@ -64,4 +68,62 @@ pub fn page_size() -> usize {
             4096
         }
     })
+}
+
+/// Whether mappings that ask for huge pages get them: `always` or `madvise` in the system's switch.
+/// Read once.
+#[cfg(target_os = "linux")]
+pub fn huge_pages() -> bool {
+    use std::sync::OnceLock;
+    const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| {
+        std::fs::read_to_string(SWITCH)
+            .is_ok_and(|modes| modes.contains("[always]") || modes.contains("[madvise]"))
+    })
+}
+
+/// Elsewhere they are not asked for.
+#[cfg(not(target_os = "linux"))]
+pub fn huge_pages() -> bool {
+    false
+}
+
+/// Asks for huge pages in a range. A hint: refusal changes nothing but speed.
+///
+/// # Safety
+/// The range is page-aligned and lies in one anonymous mapping of the caller's own.
+#[cfg(target_os = "linux")]
+pub unsafe fn advise_huge(base: core::ptr::NonNull<u8>, len: usize) {
+    // SAFETY: the advice changes no contents, and by the caller's promise reaches no other mapping.
+    unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+}
+
+/// Elsewhere the hint is not given.
+///
+/// # Safety
+/// None needed; as on Linux.
+#[cfg(not(target_os = "linux"))]
+pub unsafe fn advise_huge(_base: core::ptr::NonNull<u8>, _len: usize) {}
+
+/// Hands the pages of a range back; they read as zero afterwards. `false` if the system refused or
+/// promises no zeroes, and then the contents are unchanged.
+///
+/// # Safety
+/// The range is page-aligned, lies in one private anonymous mapping of the caller's own, and nobody
+/// else uses it during the call.
+#[cfg(target_os = "linux")]
+pub unsafe fn discard_pages(base: core::ptr::NonNull<u8>, len: usize) -> bool {
+    // SAFETY: the caller owns the range, so losing its contents harms nobody.
+    let result = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTNEED) };
+    result == 0
+}
+
+/// Elsewhere `MADV_DONTNEED` promises no zeroes.
+///
+/// # Safety
+/// None needed; as on Linux.
+#[cfg(not(target_os = "linux"))]
+pub unsafe fn discard_pages(_base: core::ptr::NonNull<u8>, _len: usize) -> bool {
+    false
 }

@@ -59,7 +59,16 @@ impl Tally {
     #[inline(always)]
     pub fn add(&self, n: u64) {
         // Ordering: Relaxed - statistic with one writer; nothing is published through it.
-        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// Back to 0; only the one writer may call this. Returns what it was.
+    pub fn reset(&self) -> u64 {
+        let was = self.get();
+        // Ordering: Relaxed - as in `add`.
+        self.0.store(0, Ordering::Relaxed);
+        was
     }
 
     /// The value now, or shortly before.
@@ -84,6 +93,38 @@ impl Counter {
     pub fn add(&self, n: u64) {
         // Ordering: Relaxed - statistic; nothing is published through it.
         self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Adds `n` unless that would exceed `limit`; says whether it did.
+    pub fn try_add(&self, n: u64, limit: u64) -> bool {
+        // Ordering: Relaxed - a sum; nothing is published through it.
+        let update = self
+            .0
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                now.checked_add(n).filter(|&sum| sum <= limit)
+            });
+        update.is_ok()
+    }
+
+    /// Adds `n` and returns what it was before.
+    pub fn tick(&self, n: u64) -> u64 {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        self.0.fetch_add(n, Ordering::Relaxed)
+    }
+
+    /// Raises the value to `n` if it is below.
+    pub fn raise(&self, n: u64) {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        if self.0.load(Ordering::Relaxed) < n {
+            // Ordering: Relaxed - as above.
+            self.0.fetch_max(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces the value and returns what it was.
+    pub fn replace(&self, n: u64) -> u64 {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        self.0.swap(n, Ordering::Relaxed)
     }
 
     /// Takes `n` away.

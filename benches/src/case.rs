@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::contender::{Allocator, Contender, Raised};
 use crate::measure::Sample;
+use crate::ours;
 use crate::pools;
 
 /// What is done with a buffer between its allocation and its release.
@@ -135,6 +136,7 @@ pub fn visit<V: Visit>(name: &str, visit: V) -> Option<V::Output> {
         _ => {}
     }
     match name {
+        OURS => Some(visit.with::<ours::Ndpool>()),
         "by-hand" => Some(visit.with::<pools::ByHand>()),
         "array-queue" => Some(visit.with::<pools::Queue>()),
         _ => visit_allocator::<V, 16>(name, visit),

@@ -14,6 +14,7 @@ mod contender;
 mod counts;
 mod gates;
 mod measure;
+mod ours;
 mod pools;
 mod report;
 mod runner;

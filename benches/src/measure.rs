@@ -228,11 +228,38 @@ pub fn alone(budget: Duration, mut work: impl FnMut(u64)) -> Sample {
     })
 }
 
+/// What a team's time is measured by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// As the user waits.
+    Wall,
+    /// As the threads work, the kernel's work for them included: where they also wait for each other.
+    Work,
+}
+
+impl Clock {
+    fn now(self) -> Duration {
+        let clock = match self {
+            Self::Wall => libc::CLOCK_MONOTONIC,
+            Self::Work => libc::CLOCK_THREAD_CPUTIME_ID,
+        };
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the pointer is to a `timespec` that outlives the call.
+        let result = unsafe { libc::clock_gettime(clock, &mut time) };
+        assert_eq!(result, 0, "both clocks exist");
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+}
+
 /// Measures threads that work at the same time. `make(i)` runs on the `i`-th and returns its work; the time of an
 /// operation is the mean over the threads of what each took by its own clock.
 pub fn team<W: FnMut(u64)>(
     threads: usize,
     budget: Duration,
+    clock: Clock,
     make: impl Fn(usize) -> W + Sync,
 ) -> Sample {
     let mut meter = Meter::start();
@@ -252,9 +279,10 @@ pub fn team<W: FnMut(u64)>(
                     if ops == 0 {
                         break;
                     }
-                    let start = Instant::now();
+                    let start = clock.now();
                     work(ops);
-                    spent.fetch_add(start.elapsed().as_nanos() as u64, Relaxed);
+                    let took = clock.now() - start;
+                    spent.fetch_add(took.as_nanos() as u64, Relaxed);
                     gate.wait();
                 }
             });

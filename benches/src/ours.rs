@@ -67,6 +67,6 @@ impl Counting for Ndpool {
 
     #[inline(always)]
     fn view(owner: &Self::Owner, range: Range<usize>) -> Self::View {
-        owner.slice(range)
+        owner.slice(range).expect("within the buffer")
     }
 }

@@ -48,16 +48,46 @@ const fn row(
 
 /// Every transition that a state word can make.
 pub const TABLE: [Row; 10] = [
-    row("T1", "released, g", "share a unique buffer", "1 owner, g+1", "swap"),
+    row(
+        "T1",
+        "released, g",
+        "share a unique buffer",
+        "1 owner, g+1",
+        "swap",
+    ),
     row("T2", "n >= 1, g", "owner adds", "n+1, g", "fetch_add"),
-    row("T3", "n >= 1, g", "upgrade of a handle of generation g", "n+1, g", "CAS"),
-    row("T4", "other generation, or released", "upgrade", "unchanged: stale", "load"),
+    row(
+        "T3",
+        "n >= 1, g",
+        "upgrade of a handle of generation g",
+        "n+1, g",
+        "CAS",
+    ),
+    row(
+        "T4",
+        "other generation, or released",
+        "upgrade",
+        "unchanged: stale",
+        "load",
+    ),
     row("T5", "n >= 2, g", "owner releases", "n-1, g", "fetch_sub"),
-    row("T6", "1, g", "owner releases: the claim", "released, g", "fetch_sub"),
+    row(
+        "T6",
+        "1, g",
+        "owner releases: the claim",
+        "released, g",
+        "fetch_sub",
+    ),
     row("T7", "1, g", "take back unique", "released, g", "CAS"),
     row("T8", "n >= 1, g", "forced release", "released, g", "CAS"),
     row("T9", "n at the limit", "owner adds", "saturated, g", "swap"),
-    row("T10", "released, last generation", "towards a next generation", "the control block retires", "none"),
+    row(
+        "T10",
+        "released, last generation",
+        "towards a next generation",
+        "the control block retires",
+        "none",
+    ),
 ];
 
 /// A decoded state word.
@@ -101,7 +131,11 @@ impl Snapshot {
     #[inline]
     #[must_use]
     pub const fn owners(self) -> u32 {
-        (self.stored() + 1) as u32
+        if self.is_released() {
+            0
+        } else {
+            self.stored() as u32 + 1
+        }
     }
 }
 
@@ -121,6 +155,10 @@ pub enum Released {
 /// The handle's block is in another life, or released: refused without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale;
+
+/// The block has had its last generation (T10): it must retire, and its payload get a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
 
 /// The state word.
 #[derive(Debug)]
@@ -147,28 +185,37 @@ impl State {
         Snapshot(self.0.load(Ordering::Relaxed))
     }
 
-    /// T1: the unique owner, who has written the block's shared fields, becomes its first counted
-    /// owner in a new generation.
+    /// T1, T10: the unique owner, who has written the block's shared fields, becomes its first
+    /// counted owner in a new generation, if there is one left.
     #[inline]
-    pub fn share(&self) -> u32 {
-        let next = self.load().generation() + 1;
-        debug_assert!(next <= LAST_GENERATION, "a block at its last generation must have retired");
-        // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload.
-        let before = Snapshot(self.0.swap(Snapshot::pack(0, next), Ordering::Release));
-        debug_assert!(before.is_released(), "shared a block that has owners: {before:?}");
-        next
+    pub fn share(&self) -> Result<u32, Exhausted> {
+        self.enter(0)
     }
 
     /// T1 with T9: like [`share`](Self::share), but immortal from the start.
-    pub fn share_saturated(&self) -> u32 {
-        let next = self.load().generation() + 1;
-        // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload.
-        let before = Snapshot(self.0.swap(Snapshot::pack(SATURATED, next), Ordering::Release));
-        debug_assert!(before.is_released(), "shared a block that has owners: {before:?}");
-        next
+    pub fn share_saturated(&self) -> Result<u32, Exhausted> {
+        self.enter(SATURATED)
     }
 
-    /// T2, T9: an owner adds one.
+    /// T1: begins the next generation with `stored + 1` owners.
+    #[inline]
+    fn enter(&self, stored: u32) -> Result<u32, Exhausted> {
+        let last = self.load().generation();
+        if last >= LAST_GENERATION {
+            return Err(Exhausted);
+        }
+        // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload.
+        let before = self
+            .0
+            .swap(Snapshot::pack(stored, last + 1), Ordering::Release);
+        debug_assert!(
+            Snapshot(before).is_released(),
+            "shared a block that has owners"
+        );
+        Ok(last + 1)
+    }
+
+    /// T2, T9: an owner adds one. Wait-free.
     #[inline]
     pub fn add(&self) {
         // Ordering: Relaxed - the new owner is handed over by the old one, with what it can see.
@@ -187,7 +234,7 @@ impl State {
             if seen.generation() != generation || seen.is_released() {
                 return Err(Stale);
             }
-            // Ordering: Acquire - E1, with `share`: length, element type and payload are visible,
+            // Ordering: Acquire - E1, with `enter`: length, element type and payload are visible,
             // though the handle may have come by a channel that orders nothing.
             match self.0.compare_exchange_weak(
                 seen.0,
@@ -213,7 +260,8 @@ impl State {
         // done before the block is given back.
         let before = Snapshot(self.0.fetch_sub(ONE, Ordering::Release));
         debug_assert!(!before.is_released(), "released a block that nobody owned");
-        if before.stored() > 0 {
+        // Only a stored 0 is a claim: a release too many can free nothing twice.
+        if before.stored() != 0 {
             if before.is_saturated() {
                 self.saturate(before);
             }
@@ -274,9 +322,9 @@ impl State {
         let drift = (before.stored() as u32).abs_diff(SATURATED);
         if drift > DRIFT {
             let word = Snapshot::pack(SATURATED, before.generation());
-            // Ordering: AcqRel - E1 and E2 pass through a swap only if it continues their
-            // release sequences; a saturated block is never freed, so only E1 matters.
-            self.0.swap(word, Ordering::AcqRel);
+            // Ordering: Relaxed - as an RMW it continues the release sequence that `enter` began;
+            // nothing is ever given back, so earlier releases do not matter.
+            self.0.swap(word, Ordering::Relaxed);
         }
     }
 }

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use super::touch;
 use crate::case::{ALLOCATORS, Case, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Sample, team};
+use crate::measure::{Clock, Sample, team};
 
 /// Throughput and peak resident memory.
 pub const LARSON: Workload = Workload {
@@ -126,7 +126,7 @@ impl Visit for Larson<'_> {
         });
         let slots: Vec<Mutex<Slots<C>>> = (0..threads).map(|_| Mutex::default()).collect();
         let latencies: Vec<Mutex<Latencies>> = (0..threads).map(|_| Mutex::default()).collect();
-        let mut sample = team(threads, budget, |index| {
+        let mut sample = team(threads, budget, Clock::Wall, |index| {
             let mut random = fastrand::Rng::with_seed(0x5eed + index as u64);
             let mut mine = slots[index].lock().expect("no panic under it");
             mine.extend((0..case.depth).map(|_| Some(fresh::<C>(it, case, &mut random))));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::case::{Case, Workload, bytes};
 use crate::contender::Setup;
 use crate::counts::{COUNTS, Counting, VisitCounting, visit};
-use crate::measure::{Sample, alone, team};
+use crate::measure::{Clock, Sample, alone, team};
 
 /// Clone + drop of an owner.
 pub const CLONE: Workload = Workload {
@@ -94,7 +94,7 @@ impl VisitCounting for Clones<'_> {
         if self.case.threads == 1 {
             return alone(self.budget, |ops| clones::<C>(&owner, ops));
         }
-        team(self.case.threads, self.budget, |_| {
+        team(self.case.threads, self.budget, Clock::Wall, |_| {
             |ops| clones::<C>(&owner, ops)
         })
     }

@@ -12,7 +12,7 @@ use super::pair::pairs;
 use super::touch;
 use crate::case::{ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Sample, alone, team};
+use crate::measure::{Clock, Sample, alone, team};
 
 /// Each thread allocates and frees its own.
 pub const OWN: Workload = Workload {
@@ -172,10 +172,10 @@ impl Visit for Team<'_> {
         });
         let size = case.size;
         let mut sample = match case.depth {
-            1 => team(case.threads, budget, |_| {
+            1 => team(case.threads, budget, Clock::Wall, |_| {
                 move |ops| pairs::<C, 1>(it, ops, size, Touch::Untouched)
             }),
-            4 => team(case.threads, budget, |_| {
+            4 => team(case.threads, budget, Clock::Wall, |_| {
                 move |ops| pairs::<C, 4>(it, ops, size, Touch::Untouched)
             }),
             depth => unreachable!("no case has depth {depth}"),
@@ -211,7 +211,7 @@ impl Visit for Pipe<'_> {
         let (producer, consumer) = RingBuffer::new(RING);
         let ends = Mutex::new(vec![End::Producer(producer), End::Consumer(consumer)]);
         let (size, how) = (case.size, case.touch);
-        team(2, budget, |_| {
+        team(2, budget, Clock::Wall, |_| {
             let mut end = ends
                 .lock()
                 .expect("no panic under it")

@@ -1,0 +1,338 @@
+//! The kernel bound to real memory: what a control block says of its payload, and how a payload of
+//! each kind dies.
+
+#![allow(unsafe_code)]
+
+use core::alloc::Layout;
+use core::any::TypeId;
+use core::ptr::NonNull;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::class;
+use crate::constants::pool as tuning;
+use crate::kernel;
+use crate::kernel::block::{Label, UNCLASSED};
+use crate::kernel::core::Backing;
+use crate::kernel::lease::Lease;
+use crate::kernel::ledger::Policy;
+use crate::kernel::state::Released;
+use crate::pool::Reclaim;
+use crate::report::{self, Report};
+use crate::source::Source;
+use crate::thread;
+use crate::tuning::CLASSES;
+
+/// A control block of the process.
+pub(crate) type Block = kernel::block::Block<Bound>;
+/// A pool's core.
+pub(crate) type Core = kernel::core::Core<Bound>;
+/// A thread's cache of one pool.
+pub(crate) type Cache = kernel::cache::Cache<Bound>;
+/// A thread slot.
+pub(crate) type Slot = kernel::slots::Slot<Bound>;
+
+/// Every control block, magazine, cache, thread slot and core of the process.
+pub(crate) static WORLD: kernel::core::World<Bound> = kernel::core::World::new();
+/// Every lease of the process.
+pub(crate) static LEASES: kernel::arena::Arena<Lease> = kernel::arena::Arena::new();
+
+static_assertions::const_assert_eq!(size_of::<Block>(), 64);
+static_assertions::const_assert_eq!(align_of::<Block>(), 64);
+static_assertions::assert_impl_all!(Block: Send, Sync);
+
+/// Names an element type without a registry: the function is called, never compared.
+pub(crate) type ElementTag = fn() -> TypeId;
+
+/// What a control block says of its memory.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    /// First byte.
+    pub(crate) base: *mut u8,
+    /// Usable bytes.
+    pub(crate) capacity: usize,
+    /// The source's or the owner's own word.
+    pub(crate) token: usize,
+    /// Shared: length in bytes.
+    pub(crate) len: usize,
+    /// Shared: the element type.
+    pub(crate) element: ElementTag,
+}
+
+/// What kind of memory a block has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// From the pool's source.
+    Pooled,
+    /// No memory: a size of 0.
+    Empty,
+    /// Somebody else's, held by an owner object; the token is a `Box<Holder>`.
+    Foreign,
+    /// Borrowed for ever.
+    Borrowed,
+}
+
+impl Kind {
+    pub(crate) fn of(label: Label) -> Self {
+        match label.kind {
+            0 => Self::Pooled,
+            1 => Self::Empty,
+            2 => Self::Foreign,
+            _ => Self::Borrowed,
+        }
+    }
+}
+
+/// Flag of a label: the memory must not be written.
+pub(crate) const READ_ONLY: u8 = 1;
+
+/// What holds foreign memory; dropping it gives the memory back to where it came from.
+pub(crate) type Holder = Box<dyn Send>;
+
+/// A pool's source and configuration.
+pub(crate) struct Bound {
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) policy: Policy,
+    pub(crate) budget: usize,
+    /// Classes from this one on are not pooled.
+    pub(crate) classes: usize,
+    pub(crate) charges: Box<[usize; CLASSES]>,
+    pub(crate) rounds: Box<[u8; CLASSES]>,
+    pub(crate) reclaim: Option<Reclaim>,
+}
+
+impl Bound {
+    /// Asks the user's callback to free something; with no lock held.
+    pub(crate) fn reclaim(&self, bytes: usize) -> bool {
+        self.reclaim.as_ref().is_some_and(|reclaim| reclaim(bytes))
+    }
+
+    /// Classes above `class` whose resting blocks may serve it.
+    pub(crate) fn reach(&self, class: usize) -> usize {
+        if class >= REUSE_FROM {
+            (class + REUSE_CLASSES).min(self.classes - 1)
+        } else {
+            class
+        }
+    }
+}
+
+/// Classes from here on may be served by a larger resting block.
+const REUSE_FROM: usize = class::of(tuning::REUSE_FROM);
+/// How many classes larger: four are twice the size.
+const REUSE_CLASSES: usize = tuning::REUSE_CLASSES;
+
+impl Backing for Bound {
+    type Payload = Payload;
+    const NO_PAYLOAD: Payload = Payload {
+        base: core::ptr::null_mut(),
+        capacity: 0,
+        token: 0,
+        len: 0,
+        element: TypeId::of::<()>,
+    };
+    const BLOCKS_PER_SLAB: usize = tuning::BLOCKS_PER_SLAB;
+    const MAGAZINES_PER_SLAB: usize = tuning::MAGAZINES_PER_SLAB;
+    const CACHES_PER_SLAB: usize = tuning::CACHES_PER_SLAB;
+    const SLOTS_PER_SLAB: usize = tuning::SLOTS_PER_SLAB;
+    const CORES_PER_SLAB: usize = tuning::CORES_PER_SLAB;
+
+    fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn class_charge(&self, class: usize) -> usize {
+        self.charges[class]
+    }
+
+    fn charge(&self, label: Label, payload: &Payload) -> usize {
+        match Kind::of(label) {
+            Kind::Pooled if label.class != UNCLASSED => self.charges[usize::from(label.class)],
+            Kind::Pooled => self.source.footprint(layout_of(label, payload)),
+            Kind::Empty | Kind::Foreign | Kind::Borrowed => 0,
+        }
+    }
+
+    fn rounds(&self, class: usize) -> u32 {
+        u32::from(self.rounds[class])
+    }
+
+    fn budget(&self) -> usize {
+        self.budget
+    }
+
+    fn dealloc(&self, label: Label, payload: &Payload) {
+        match Kind::of(label) {
+            Kind::Pooled => {
+                let base = NonNull::new(payload.base).expect("a pooled block has memory");
+                let layout = layout_of(label, payload);
+                guarded(|| {
+                    // SAFETY: the block's memory came from this source with this layout and
+                    // token, and the kernel calls this once, at the block's death.
+                    unsafe { self.source.dealloc(base, layout, payload.token) };
+                });
+            }
+            Kind::Foreign => release_foreign(payload.token),
+            Kind::Empty | Kind::Borrowed => {}
+        }
+    }
+}
+
+/// The layout with which a pooled block's memory was asked for.
+pub(crate) fn layout_of(label: Label, payload: &Payload) -> Layout {
+    Layout::from_size_align(payload.capacity, 1 << label.align)
+        .expect("the layout was valid at the birth")
+}
+
+/// Alignment of every block of `capacity` bytes, when the request asks for no more.
+pub(crate) fn natural_align(capacity: usize) -> usize {
+    let page = crate::os::page_size();
+    if capacity >= crate::constants::source::HUGE_PAGE {
+        crate::constants::source::HUGE_PAGE
+    } else if capacity >= page {
+        page
+    } else {
+        tuning::MIN_ALIGN
+    }
+}
+
+/// Capacity and alignment of the blocks of `class`.
+pub(crate) fn class_layout(class: usize) -> Layout {
+    let capacity = class::capacity(class);
+    Layout::from_size_align(capacity, natural_align(capacity)).expect("a class fits in memory")
+}
+
+/// Wraps a holder of foreign memory into a token.
+pub(crate) fn foreign_token(holder: Holder) -> usize {
+    Box::into_raw(Box::new(holder)).expose_provenance()
+}
+
+/// Drops what a foreign block's token holds.
+pub(crate) fn release_foreign(token: usize) {
+    let holder = core::ptr::with_exposed_provenance_mut::<Holder>(token);
+    // SAFETY: made by `foreign_token`, and released once, at the block's death.
+    let holder = unsafe { Box::from_raw(holder) };
+    guarded(|| drop(holder));
+}
+
+/// Runs somebody else's release code. A panic in it ends here: it is counted and reported, and the
+/// pool's own accounting goes on.
+fn guarded(release: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(release)) {
+        report::emit(&Report::ReleasePanicked);
+        // What was thrown may throw again when dropped.
+        core::mem::forget(panic);
+    }
+}
+
+/// Gives a block back that nobody owns any more: to the pool it came from, or to the holder of its
+/// foreign memory.
+///
+/// # Safety
+/// The block is the caller's alone; the caller gives it up.
+#[inline]
+pub(crate) unsafe fn give(block: &'static Block) {
+    // SAFETY: the caller's block.
+    let core = unsafe { block.core() };
+    // SAFETY: cores are cells of a static arena.
+    if let Some(core) = unsafe { core.as_ref() } {
+        // SAFETY: the caller's block.
+        let class = unsafe { block.label() }.class;
+        // SAFETY: the block's own class and pool.
+        if unsafe { thread::push(thread::place(core), usize::from(class), block) } {
+            return;
+        }
+    }
+    // SAFETY: the caller's block.
+    unsafe { give_slow(block) };
+}
+
+/// The rest of [`give`], when the thread's cache refuses.
+///
+/// # Safety
+/// As [`give`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn give_slow(block: &'static Block) {
+    // SAFETY: the caller's block.
+    let core = unsafe { block.core() };
+    // SAFETY: the caller's block.
+    let label = unsafe { block.label() };
+    // SAFETY: cores are cells of a static arena.
+    let Some(core) = (unsafe { core.as_ref() }) else {
+        if Kind::of(label) == Kind::Foreign {
+            // SAFETY: the caller's block.
+            release_foreign(unsafe { block.payload(|payload| payload.token) });
+        }
+        if block.state.load().generation() < crate::tuning::LAST_GENERATION {
+            WORLD.blocks.release(block.index());
+        }
+        return;
+    };
+    let cache = if label.class == UNCLASSED {
+        None
+    } else {
+        // SAFETY: the block keeps the pool alive.
+        unsafe { thread::cache(core) }
+    };
+    // SAFETY: the caller's block, given up; the cache is this thread's, bound to the pool.
+    unsafe { core.give_slow(cache, block) };
+}
+
+/// One share of a block fewer; the last one gives the block back.
+///
+/// # Safety
+/// The caller owned a share and gives it up.
+#[inline]
+pub(crate) unsafe fn release(block: &'static Block) {
+    if let Released::Last { retire } = block.state.release() {
+        // SAFETY: the last owner has claimed the block.
+        unsafe { give_last(block, retire) };
+    }
+}
+
+/// Gives back a block that its last owner, or a forced release, has claimed.
+///
+/// # Safety
+/// The caller has claimed the block and gives it up.
+#[inline]
+pub(crate) unsafe fn give_last(block: &'static Block, retire: bool) {
+    if retire {
+        // SAFETY: the caller's block.
+        unsafe { give_retired(block) };
+    } else {
+        // SAFETY: the caller's block.
+        unsafe { give(block) };
+    }
+}
+
+/// T10: the memory moves on with a fresh control block; without one it dies with the old.
+///
+/// # Safety
+/// As [`give_last`].
+#[cold]
+unsafe fn give_retired(block: &'static Block) {
+    // SAFETY: the caller's block.
+    let core = unsafe { block.core() };
+    // SAFETY: cores are cells of a static arena.
+    let renewed = match unsafe { core.as_ref() } {
+        // SAFETY: the caller's block.
+        Some(core) => unsafe { core.renew(block) },
+        None => None,
+    };
+    match renewed {
+        // SAFETY: the fresh block took over the memory and the pool's share.
+        Some(fresh) => unsafe { give(fresh) },
+        None => {
+            // SAFETY: the caller's block.
+            match unsafe { core.as_ref() } {
+                Some(core) => {
+                    // SAFETY: the caller's block.
+                    unsafe { core.death(block) };
+                }
+                // SAFETY: the caller's block.
+                None => unsafe { give_slow(block) },
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Every constant of the pool in one place. `kernel` holds what the concurrent algorithms need;
+//! beside it stand the small values with which the model checkers compile the same code.
+
+/// Values of the shipped kernel.
+pub mod kernel {
+    /// Rounds that a magazine has room for.
+    pub const MAGAZINE_ROUNDS: usize = 63;
+    /// Classes that one pool can have.
+    pub const CLASSES: usize = crate::class::COUNT;
+    /// Pools with a place in the inline table of a thread; the rest take the slow table.
+    pub const POOLS_PER_TABLE: usize = 64;
+    /// Slabs that an arena can have; of 1,024 control blocks that is 2^24 in all.
+    pub const SLABS: usize = 1 << 14;
+    /// Lease slots of one slab.
+    pub const LEASES_PER_SLAB: usize = 256;
+    /// Last generation of a control block; a block that has reached it retires.
+    pub const LAST_GENERATION: u32 = u32::MAX;
+    /// Owners at which a count saturates: the buffer is leaked, never freed under an owner.
+    pub const OWNERS_LIMIT: u32 = 1 << 30;
+    /// Times that a trimmer looks at a busy owner before it leaves a request instead.
+    pub const BUSY_LOOKS: u32 = 200;
+}
+
+/// The same constants, small, for loom and shuttle.
+pub mod model {
+    /// See [`super::kernel::MAGAZINE_ROUNDS`].
+    pub const MAGAZINE_ROUNDS: usize = 2;
+    /// See [`super::kernel::CLASSES`].
+    pub const CLASSES: usize = 1;
+    /// See [`super::kernel::POOLS_PER_TABLE`].
+    pub const POOLS_PER_TABLE: usize = 2;
+    /// See [`super::kernel::SLABS`].
+    pub const SLABS: usize = 2;
+    /// See [`super::kernel::LEASES_PER_SLAB`].
+    pub const LEASES_PER_SLAB: usize = 2;
+    /// See [`super::kernel::LAST_GENERATION`].
+    pub const LAST_GENERATION: u32 = 3;
+    /// See [`super::kernel::OWNERS_LIMIT`].
+    pub const OWNERS_LIMIT: u32 = 8;
+    /// See [`super::kernel::BUSY_LOOKS`].
+    pub const BUSY_LOOKS: u32 = 1;
+}
+
+/// Values of the pool.
+pub mod pool {
+    /// Least alignment of a payload, in bytes: what the widest consumers ask for.
+    pub const MIN_ALIGN: usize = if cfg!(target_arch = "x86_64") {
+        128
+    } else {
+        64
+    };
+    /// Control blocks of one slab: 64 KiB.
+    pub const BLOCKS_PER_SLAB: usize = 1024;
+    /// Magazines of one slab: 16 KiB.
+    pub const MAGAZINES_PER_SLAB: usize = 32;
+    /// Caches of one slab.
+    pub const CACHES_PER_SLAB: usize = 4;
+    /// Thread slots of one slab.
+    pub const SLOTS_PER_SLAB: usize = 16;
+    /// Cores of one slab.
+    pub const CORES_PER_SLAB: usize = 4;
+    /// Bytes that one magazine may hold.
+    pub const MAGAZINE_BYTES: usize = 512 << 10;
+    /// Largest default class, in bytes.
+    pub const MAX_CLASS: usize = 1 << 30;
+    /// Bytes that the classes touched by one thread may keep in its cache (C).
+    pub const CACHE_BUDGET: usize = 8 << 20;
+    /// Requests from this size up may be served by a larger resting block.
+    pub const REUSE_FROM: usize = 64 << 10;
+    /// Classes above its own that may serve a request: four would be twice the size.
+    pub const REUSE_CLASSES: usize = 3;
+    /// Slack over the recent peak, in 1024ths.
+    pub const SLACK_1024: u64 = 205;
+    /// Exchanges and births in one window of the recent peak.
+    pub const WINDOW: u64 = 20_000;
+}
+
+/// Values of the memory sources.
+pub mod source {
+    /// Blocks from this size up are mappings of their own (glibc's own threshold to begin with).
+    pub const MAPPED_FROM: usize = 128 << 10;
+    /// Size of a huge page.
+    pub const HUGE_PAGE: usize = 2 << 20;
+    /// Mappings from this size up are aligned to a huge page, with the advice to use them.
+    /// Resting ones are zeroed by `MADV_DONTNEED`, smaller ones by a fill. Microseconds to make
+    /// a resident block zero, then also to write all of it (medians, 2-core Zen 3 VM, Linux 6.18;
+    /// table in `docs/measurements.md`):
+    ///
+    /// | block | pages | fill | discard | fill + write | discard + write |
+    /// |---|---|---|---|---|---|
+    /// | 1 MiB | 4 KiB | 22 | 67 | 46 | 630 |
+    /// | 2 MiB | 4 KiB | 46 | 130 | 98 | 1,270 |
+    /// | 2 MiB | 2 MiB | 43 | 11 | 86 | 125 |
+    /// | 16 MiB | 2 MiB | 491 | 55 | 974 | 1,140 |
+    /// | 80 MB | 2 MiB | 2,379 | 262 | 6,733 | 10,041 |
+    ///
+    /// With 4 KiB pages a fill wins always. With huge pages discarding is 4 to 13 times cheaper
+    /// for what is not touched, and costs at most 1.2 to 2 times as much in all if everything is.
+    pub const HUGE_FROM: usize = HUGE_PAGE;
+    /// Largest alignment that the heap gives without padding.
+    pub const HEAP_NATURAL_ALIGN: usize = 16;
+    /// Larger alignments are raised to this, from which on glibc packs padded blocks.
+    pub const HEAP_PACKED_ALIGN: usize = 128;
+    /// Bytes in front of each aligned block of glibc's heap.
+    pub const HEAP_HEADER: usize = 16;
+}

@@ -1,0 +1,95 @@
+//! The depot: per class, the global lock-free store of resting blocks. Magazines that threads have
+//! filled lie in one stack, single blocks (large classes, threads without a cache) in another.
+
+#![allow(unsafe_code)]
+
+use super::arena::Arena;
+use super::block::Block;
+use super::core::Backing;
+use super::magazine::Magazine;
+use super::stack::IndexStack;
+use super::sync::{Counter, const_fn};
+
+/// One class of the depot. Last in, first out: what was used last is warm.
+#[derive(Debug)]
+pub struct Depot {
+    magazines: IndexStack,
+    blocks: IndexStack,
+    resting: Counter,
+}
+
+/// What came out of the depot; the caller owns it.
+pub enum Popped<'a, S: Backing> {
+    /// A magazine with one round at least.
+    Magazine(&'a Magazine<S>),
+    /// A single block.
+    Block(&'a Block<S>),
+}
+
+impl Depot {
+    const_fn! {
+        /// An empty depot.
+        pub fn new() -> Depot {
+            Depot {
+                magazines: IndexStack::new(),
+                blocks: IndexStack::new(),
+                resting: Counter::new(),
+            }
+        }
+    }
+
+    /// Blocks that rest here, or did shortly before.
+    pub fn resting_estimate(&self) -> u64 {
+        self.resting.get()
+    }
+
+    /// Pushes a magazine with one round at least.
+    ///
+    /// # Safety
+    /// The magazine and its rounds are the caller's; it gives them up.
+    pub unsafe fn push_magazine<S: Backing>(
+        &self,
+        arena: &Arena<Magazine<S>>,
+        magazine: &Magazine<S>,
+    ) {
+        // SAFETY: the caller's magazine.
+        let len = unsafe { magazine.len() };
+        debug_assert!(len > 0, "an empty magazine belongs to the arena");
+        self.resting.add(u64::from(len));
+        self.magazines.push(arena, magazine.index());
+    }
+
+    /// Pushes a single block.
+    ///
+    /// # Safety
+    /// The block is the caller's; it gives it up.
+    pub unsafe fn push_block<S: Backing>(&self, arena: &Arena<Block<S>>, block: &Block<S>) {
+        self.resting.add(1);
+        self.blocks.push(arena, block.index());
+    }
+
+    /// Pops a magazine.
+    pub fn pop_magazine<'a, S: Backing>(
+        &self,
+        arena: &'a Arena<Magazine<S>>,
+    ) -> Option<&'a Magazine<S>> {
+        if self.magazines.is_empty_estimate() {
+            return None;
+        }
+        let magazine = arena.at(self.magazines.pop(arena)?);
+        // SAFETY: just popped: the caller's.
+        let len = unsafe { magazine.len() };
+        self.resting.sub(u64::from(len));
+        Some(magazine)
+    }
+
+    /// Pops a single block.
+    pub fn pop_block<'a, S: Backing>(&self, arena: &'a Arena<Block<S>>) -> Option<&'a Block<S>> {
+        if self.blocks.is_empty_estimate() {
+            return None;
+        }
+        let block = arena.at(self.blocks.pop(arena)?);
+        self.resting.sub(1);
+        Some(block)
+    }
+}

@@ -1,0 +1,165 @@
+//! Bytes of one pool: what it holds (F), what rests in the depot (D), and the recent peak of the
+//! difference, from which the footprint promise is computed. Moved at births, deaths and exchanges
+//! only; nothing here is touched by a hit.
+
+use super::reserve::Reserve;
+use super::sync::{Counter, const_fn};
+
+/// Where the promise stands, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Slack over the recent peak, in 1024ths.
+    pub slack: u64,
+    /// Exchanges and births in one window of the recent peak.
+    pub window: u64,
+    /// Most bytes that may rest in the depot.
+    pub cap: usize,
+    /// Most bytes that may be held in all.
+    pub limit: usize,
+}
+
+/// Why a birth was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Resting blocks have to go first, to keep the footprint promise.
+    Promise,
+    /// The hard limit is reached; holds what was reserved at that moment.
+    Limit(usize),
+}
+
+/// The ledger.
+#[derive(Debug)]
+pub struct Ledger {
+    held: Reserve,
+    resting: Counter,
+    peak: Counter,
+    peak_before: Counter,
+    ticks: Counter,
+    highest_held: Counter,
+    highest_used: Counter,
+}
+
+impl Ledger {
+    const_fn! {
+        /// An empty ledger.
+        pub fn new() -> Ledger {
+            Ledger {
+                held: Reserve::new(),
+                resting: Counter::new(),
+                peak: Counter::new(),
+                peak_before: Counter::new(),
+                ticks: Counter::new(),
+                highest_held: Counter::new(),
+                highest_used: Counter::new(),
+            }
+        }
+    }
+
+    /// Forgets the peaks of an earlier life; nothing is held then.
+    pub fn reset(&self) {
+        for counter in [
+            &self.resting,
+            &self.peak,
+            &self.peak_before,
+            &self.ticks,
+            &self.highest_held,
+            &self.highest_used,
+        ] {
+            counter.replace(0);
+        }
+    }
+
+    /// F: all bytes held, in use, cached, resting or in flight.
+    pub fn held(&self) -> usize {
+        self.held.used()
+    }
+
+    /// D: bytes resting in the depot.
+    pub fn resting(&self) -> usize {
+        self.resting.get() as usize
+    }
+
+    /// U: bytes with users, in thread caches or in flight.
+    pub fn used(&self) -> usize {
+        self.held().saturating_sub(self.resting())
+    }
+
+    /// Largest U of the last window, and of the one that runs.
+    pub fn recent_peak(&self) -> usize {
+        self.peak.get().max(self.peak_before.get()) as usize
+    }
+
+    /// Largest F and largest U ever.
+    pub fn highest(&self) -> (usize, usize) {
+        (
+            self.highest_held.get() as usize,
+            self.highest_used.get() as usize,
+        )
+    }
+
+    /// What F may be after a birth of `bytes` more.
+    pub fn bound(&self, bytes: usize, policy: &Policy) -> usize {
+        let base = self.recent_peak().max(self.used().saturating_add(bytes));
+        let slack = (base as u128 * u128::from(policy.slack)) >> 10;
+        base.saturating_add(usize::try_from(slack).unwrap_or(usize::MAX))
+    }
+
+    /// Charges a birth of `bytes`, or says why not.
+    pub fn admit(&self, bytes: usize, policy: &Policy) -> Result<(), Refusal> {
+        let bound = self.bound(bytes, policy);
+        match self.held.try_reserve(bytes, bound.min(policy.limit)) {
+            Ok(_) => {
+                self.highest_held.raise(self.held() as u64);
+                self.tick(policy);
+                Ok(())
+            }
+            Err(reserved) if reserved.saturating_add(bytes) > policy.limit => {
+                Err(Refusal::Limit(reserved))
+            }
+            Err(_) => Err(Refusal::Promise),
+        }
+    }
+
+    /// Charges a birth of `bytes` for which nothing rests any more that could go first: the
+    /// promise holds by itself, only the limit is left to check.
+    pub fn admit_bare(&self, bytes: usize, policy: &Policy) -> Result<(), Refusal> {
+        let admitted = self.held.try_reserve(bytes, policy.limit);
+        admitted.map_err(Refusal::Limit)?;
+        self.highest_held.raise(self.held() as u64);
+        self.tick(policy);
+        Ok(())
+    }
+
+    /// A death, or a birth that came to nothing.
+    pub fn discharge(&self, bytes: usize) {
+        self.held.release(bytes);
+    }
+
+    /// `bytes` come to rest in the depot, if its cap allows.
+    #[must_use]
+    pub fn rest(&self, bytes: usize, policy: &Policy) -> bool {
+        self.resting.try_add(bytes as u64, policy.cap as u64)
+    }
+
+    /// `bytes` leave the depot towards a user.
+    pub fn wake(&self, bytes: usize, policy: &Policy) {
+        self.resting.sub(bytes as u64);
+        self.tick(policy);
+    }
+
+    /// `bytes` leave the depot towards their source.
+    pub fn unrest(&self, bytes: usize) {
+        self.resting.sub(bytes as u64);
+    }
+
+    /// One birth or exchange: samples U, and turns the window over when it is full.
+    fn tick(&self, policy: &Policy) {
+        let used = self.used() as u64;
+        self.peak.raise(used);
+        self.highest_used.raise(used);
+        if self.ticks.tick(1) % policy.window == policy.window - 1 {
+            let ended = self.peak.replace(used);
+            self.peak_before.replace(ended);
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! [`Pool`] and [`PoolBuilder`]: configuration and routing.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use crate::allocator::{BufferAllocator, System};
+use crate::block::{self, Bound, Core, WORLD};
+use crate::buffer::Buffer;
+use crate::class;
+use crate::constants::pool as tuning;
+use crate::element::Element;
+use crate::error::{AllocError, AllocErrorKind};
+use crate::kernel::ledger::Policy;
+use crate::shared::SharedBuffer;
+use crate::source::{Os, Source};
+use crate::thread;
+use crate::tiers;
+use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
+
+/// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
+/// wanted, says whether it freed something.
+pub(crate) type Reclaim = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+
+/// How a pool is configured.
+pub struct PoolBuilder {
+    source: Box<dyn Source>,
+    max_class: usize,
+    cap: usize,
+    limit: usize,
+    slack: f64,
+    window: u64,
+    budget: usize,
+    reclaim: Option<Reclaim>,
+}
+
+impl Default for PoolBuilder {
+    fn default() -> Self {
+        Self {
+            source: Box::new(Os::new()),
+            max_class: tuning::MAX_CLASS,
+            cap: usize::MAX,
+            limit: usize::MAX,
+            slack: tuning::SLACK_1024 as f64 / 1024.0,
+            window: tuning::WINDOW,
+            budget: tuning::CACHE_BUDGET,
+            reclaim: None,
+        }
+    }
+}
+
+impl PoolBuilder {
+    /// Where memory comes from; the operating system unless told otherwise.
+    #[must_use]
+    pub fn source(mut self, source: impl Source) -> Self {
+        self.source = Box::new(source);
+        self
+    }
+
+    /// Largest pooled size, in bytes (1 GiB); rounded up to a size class. Larger requests go to
+    /// the source and back.
+    #[must_use]
+    pub fn max_class(mut self, bytes: usize) -> Self {
+        self.max_class = bytes;
+        self
+    }
+
+    /// Most bytes that may rest in the depot (no cap but the footprint promise). Thread caches are
+    /// bounded by [`cache_budget`](Self::cache_budget).
+    #[must_use]
+    pub fn cap(mut self, bytes: usize) -> Self {
+        self.cap = bytes;
+        self
+    }
+
+    /// Most bytes that the pool may hold in all, never exceeded (no limit).
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Slack of the footprint promise: bytes held stay within `1 + slack` times the recent peak of
+    /// bytes in use (0.2). Clamped to 0..=1000.
+    #[must_use]
+    pub fn slack(mut self, slack: f64) -> Self {
+        self.slack = if slack.is_nan() {
+            0.0
+        } else {
+            slack.clamp(0.0, 1000.0)
+        };
+        self
+    }
+
+    /// Length of the window of the recent peak, in births and depot exchanges (20,000).
+    #[must_use]
+    pub fn window(mut self, operations: u64) -> Self {
+        self.window = operations.max(1);
+        self
+    }
+
+    /// Most bytes that one thread may keep in its cache of this pool (8 MiB).
+    #[must_use]
+    pub fn cache_budget(mut self, bytes: usize) -> Self {
+        self.budget = bytes;
+        self
+    }
+
+    /// Called with no lock held when the limit refuses and nothing in the pool can be reclaimed,
+    /// with the bytes wanted, in a loop while it says that it freed something.
+    #[must_use]
+    pub fn on_reclaim(mut self, reclaim: impl Fn(usize) -> bool + Send + Sync + 'static) -> Self {
+        self.reclaim = Some(Arc::new(reclaim));
+        self
+    }
+
+    /// Opens the pool.
+    ///
+    /// # Panics
+    /// If memory for its core is refused, or 65,536 pools are open; see
+    /// [`try_build`](Self::try_build).
+    #[track_caller]
+    #[must_use]
+    pub fn build(self) -> Pool {
+        match self.try_build() {
+            Ok(pool) => pool,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Opens the pool.
+    ///
+    /// # Errors
+    /// [`AllocErrorKind::BlocksExhausted`] if memory for its core is refused, or too many pools
+    /// are open.
+    pub fn try_build(self) -> Result<Pool, AllocError> {
+        let classes = match class::of(self.max_class.max(1)) {
+            class if class < CLASSES => class + 1,
+            _ => CLASSES,
+        };
+        let mut charges = Box::new([0; CLASSES]);
+        let mut rounds = Box::new([0; CLASSES]);
+        for class in 0..classes {
+            let charge = self.source.footprint(block::class_layout(class));
+            charges[class] = charge;
+            rounds[class] = rounds_of(charge, self.budget);
+        }
+        let bound = Bound {
+            source: self.source,
+            policy: Policy {
+                slack: (self.slack * 1024.0) as u64,
+                window: self.window,
+                cap: self.cap,
+                limit: self.limit,
+            },
+            budget: self.budget,
+            classes,
+            charges,
+            rounds,
+            reclaim: self.reclaim,
+        };
+        // SAFETY: the world is a static.
+        let core = unsafe { Core::open(&WORLD, bound) }.map_err(|_| {
+            AllocError::new(
+                AllocErrorKind::BlocksExhausted,
+                size_of::<Core>(),
+                64,
+                "pool",
+            )
+        })?;
+        Ok(Pool {
+            core,
+            place: thread::place(core),
+        })
+    }
+}
+
+/// Rounds of a magazine of blocks that occupy `charge` bytes each.
+fn rounds_of(charge: usize, budget: usize) -> u8 {
+    let by_bytes = (tuning::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
+    // Two magazines a class; a class that alone would exceed the budget goes to the depot.
+    if 2 * charge <= budget {
+        by_bytes as u8
+    } else {
+        0
+    }
+}
+
+/// A handle to a pool: cheap to clone, usable on any thread. The last handle closes the pool;
+/// buffers that are alive then stay valid, and their memory goes back to its source when they die.
+pub struct Pool {
+    core: &'static Core,
+    place: u8,
+}
+
+// A pool's state is atomic throughout; a panic in a user's source cannot leave it half-done.
+impl UnwindSafe for Pool {}
+impl RefUnwindSafe for Pool {}
+
+impl Pool {
+    /// A pool with the default configuration.
+    ///
+    /// # Panics
+    /// As [`PoolBuilder::build`].
+    #[track_caller]
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A configuration to start from.
+    #[must_use]
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder::default()
+    }
+
+    pub(crate) fn core(&self) -> &'static Core {
+        self.core
+    }
+
+    pub(crate) fn place(&self) -> u8 {
+        self.place
+    }
+
+    /// A buffer of `len` elements with unspecified contents; see the safe initialisers of
+    /// [`Buffer<MaybeUninit<T>>`].
+    ///
+    /// # Errors
+    /// [`AllocError`] with the numbers; nothing was charged.
+    #[inline]
+    pub fn allocate<T: Element>(&self, len: usize) -> Result<Buffer<MaybeUninit<T>>, AllocError> {
+        let bytes = tiers::bytes_of::<T>(len)?;
+        // SAFETY: `self` is a handle of the pool.
+        let taken = unsafe { tiers::take(self.core, self.place, bytes, align_of::<T>()) }?;
+        // SAFETY: just taken, large enough and aligned; uninitialised elements are valid as such.
+        Ok(unsafe { Buffer::from_taken(taken, len) })
+    }
+
+    /// A buffer of `len` zero elements. Fresh mappings are known to be zero and are not touched.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn zeroed<T: Element>(&self, len: usize) -> Result<Buffer<T>, AllocError> {
+        let bytes = tiers::bytes_of::<T>(len)?;
+        // SAFETY: `self` is a handle of the pool.
+        let taken = unsafe { tiers::take_zeroed(self.core, self.place, bytes, align_of::<T>()) }?;
+        // SAFETY: just taken and zero, which is valid for every element type.
+        Ok(unsafe { Buffer::from_taken(taken, len) })
+    }
+
+    /// A buffer of `len` elements, all `value`.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn filled<T: Element>(&self, len: usize, value: T) -> Result<Buffer<T>, AllocError> {
+        Ok(self.allocate::<T>(len)?.fill_value(value))
+    }
+
+    /// A buffer with a copy of `source`.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn copied<T: Element>(&self, source: &[T]) -> Result<Buffer<T>, AllocError> {
+        Ok(self.allocate::<T>(source.len())?.write_copy_of(source))
+    }
+
+    /// A buffer with the elements of an iterator, as many as it yields.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn collect<T: Element>(
+        &self,
+        elements: impl IntoIterator<Item = T>,
+    ) -> Result<Buffer<T>, AllocError> {
+        let elements = elements.into_iter();
+        let mut buffer = self.zeroed::<T>(elements.size_hint().0)?;
+        let mut len = 0;
+        for element in elements {
+            if len == buffer.len() {
+                let room = buffer.capacity().max(len + len / 2).max(len + 1);
+                buffer.resize(room, element)?;
+            }
+            buffer[len] = element;
+            len += 1;
+        }
+        buffer.truncate(len);
+        Ok(buffer)
+    }
+
+    /// Gives every resting block back to its source, from the depot and from every thread's cache,
+    /// idle ones included; returns the bytes. May wait for another trim; no allocating thread is
+    /// made to wait.
+    pub fn trim(&self) -> usize {
+        // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
+        unsafe { self.core.trim(thread::existing_cache(self.core)) }
+    }
+
+    /// Closes the pool for all handles: nothing rests in it any more, and what comes home goes to
+    /// its source. Allocating is still possible, from the source.
+    pub fn close(&self) {
+        // SAFETY: `self` is a handle of the pool.
+        unsafe { self.core.close(thread::existing_cache(self.core)) };
+    }
+
+    /// Whether two handles are of the same pool.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        core::ptr::eq(self.core, other.core)
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clone for Pool {
+    fn clone(&self) -> Self {
+        self.core.add_handle();
+        Self {
+            core: self.core,
+            place: self.place,
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let own = thread::existing_cache(self.core);
+        // SAFETY: this handle, given up.
+        unsafe { self.core.drop_handle(own) };
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("index", &self.core.index())
+            .field("held_bytes", &self.core.ledger.held())
+            .field("resting_depot_bytes", &self.core.ledger.resting())
+            .finish()
+    }
+}
+
+/// A copy of foreign memory, which has no pool, from the system allocator.
+pub(crate) fn system_copy<T: Element>(view: &SharedBuffer<T>) -> Result<Buffer<T>, AllocError> {
+    let layout = core::alloc::Layout::for_value::<[T]>(view);
+    let copy = Buffer::<u8>::new_in(layout, Arc::new(System) as Arc<dyn BufferAllocator>)?;
+    let (block, ptr, _) = copy.into_parts();
+    // SAFETY: the block is ours, large enough and aligned for the elements, and zero.
+    let mut copy = unsafe { Buffer::from_claimed(block, ptr.cast::<T>(), view.len()) };
+    copy.copy_from_slice(view);
+    Ok(copy)
+}
+
+static_assertions::assert_impl_all!(Pool: Send, Sync, Clone, UnwindSafe, RefUnwindSafe);

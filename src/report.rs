@@ -1,0 +1,84 @@
+//! Reports: what cannot be returned as an error because nobody waits for a result.
+
+use std::fmt;
+use std::sync::RwLock;
+
+use crate::sync::Counter;
+
+/// Something went wrong where there is no caller to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Report {
+    /// A source's or an owner's release code panicked. The block is dead all the same, and the
+    /// accounting is right.
+    ReleasePanicked,
+    /// A pointer was deallocated that no pool of this process has handed out.
+    ForeignPointer {
+        /// The address.
+        address: usize,
+    },
+    /// A layout was passed to a deallocation that does not fit the block.
+    WrongLayout {
+        /// The address.
+        address: usize,
+        /// Bytes that the caller named.
+        size: usize,
+        /// Alignment that the caller named.
+        align: usize,
+        /// Bytes that the block holds.
+        capacity: usize,
+    },
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReleasePanicked => write!(f, "release code of a source or an owner panicked"),
+            Self::ForeignPointer { address } => {
+                write!(f, "deallocated {address:#x}, which no pool has handed out")
+            }
+            Self::WrongLayout {
+                address,
+                size,
+                align,
+                capacity,
+            } => write!(
+                f,
+                "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}"
+            ),
+        }
+    }
+}
+
+/// What to do with a report.
+pub type Hook = fn(&Report);
+
+static HOOK: RwLock<Hook> = RwLock::new(to_stderr);
+static EMITTED: Counter = Counter::new();
+
+fn to_stderr(report: &Report) {
+    eprintln!("ndpool: {report}");
+}
+
+/// Installs what is called with every report, on the thread where it arises; the default writes a
+/// line to standard error. Returns the former one. The hook must not panic.
+pub fn set_hook(hook: Hook) -> Hook {
+    let mut place = HOOK
+        .write()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    std::mem::replace(&mut place, hook)
+}
+
+/// Reports emitted in this process so far.
+pub fn emitted() -> u64 {
+    EMITTED.get()
+}
+
+#[cold]
+pub(crate) fn emit(report: &Report) {
+    EMITTED.add(1);
+    let hook = *HOOK
+        .read()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    hook(report);
+}

@@ -1,0 +1,133 @@
+//! The thread's side: a const-initialised table of caches without a destructor, so that a hit
+//! costs one load, and a second thread-local whose destructor sends the caches home.
+
+#![allow(unsafe_code)]
+
+use core::cell::Cell;
+
+use crate::block::{Block, Cache, Core, Slot, WORLD};
+use crate::constants::kernel::POOLS_PER_TABLE;
+use crate::kernel::reach::{CLOSED, DEAD};
+use crate::kernel::tiers;
+
+/// A cache that never has an owner: where no cache is registered, the hit path finds this one,
+/// refuses, and needs no further test.
+static VACANT: Cache = Cache::vacant();
+
+/// Place in the inline table for pools beyond it: always vacant, so they take the slow table.
+const BEYOND: usize = POOLS_PER_TABLE - 1;
+
+struct Hot {
+    table: [Cell<&'static Cache>; POOLS_PER_TABLE],
+    slot: Cell<Option<&'static Slot>>,
+    exited: Cell<bool>,
+}
+
+struct Leaver;
+
+thread_local! {
+    static HOT: Hot = const {
+        Hot {
+            table: [const { Cell::new(&VACANT) }; POOLS_PER_TABLE],
+            slot: Cell::new(None),
+            exited: Cell::new(false),
+        }
+    };
+    static LEAVER: Leaver = const { Leaver };
+}
+
+/// Place of a pool in the inline table.
+pub(crate) fn place(core: &Core) -> u8 {
+    (core.index() as usize).min(BEYOND) as u8
+}
+
+/// Pops a block of `class` from this thread's cache for the pool at `place`. The hit path.
+#[inline(always)]
+pub(crate) fn pop(place: u8, class: usize) -> Option<&'static Block> {
+    HOT.with(|hot| {
+        let cache = hot.table[usize::from(place) % POOLS_PER_TABLE].get();
+        // SAFETY: blocks are cells of a static arena.
+        cache.pop(class).map(|block| unsafe { &*block })
+    })
+}
+
+/// Pushes a block into this thread's cache for the pool at `place`. The hit path. `false` hands
+/// the block back.
+///
+/// # Safety
+/// The block is of `class` and of a pool whose place this is, and the caller's alone.
+#[inline(always)]
+pub(crate) unsafe fn push(place: u8, class: usize, block: &'static Block) -> bool {
+    HOT.with(|hot| {
+        let cache = hot.table[usize::from(place) % POOLS_PER_TABLE].get();
+        // SAFETY: a cache that accepts is bound to the pool that has this index now; and that is
+        // the block's own, since a pool with a live block keeps its index.
+        unsafe { cache.push(class, block) }
+    })
+}
+
+/// This thread's cache for the pool of `core`; registers the thread if need be. `None` if the
+/// thread is exiting, the pool closed, or memory short.
+///
+/// # Safety
+/// The caller holds a handle or a block of the pool.
+#[cold]
+pub(crate) unsafe fn cache(core: &'static Core) -> Option<&'static Cache> {
+    HOT.with(|hot| {
+        let slot = match hot.slot.get() {
+            Some(slot) => slot,
+            None => claim(hot)?,
+        };
+        if let Some(cache) = slot.cache(core.index())
+            && cache.bias.request() & (CLOSED | DEAD) == 0
+        {
+            remember(hot, core, cache);
+            return Some(cache);
+        }
+        // SAFETY: the thread holds the slot, and the caller a handle or a block.
+        let cache = unsafe { core.register(slot) }?;
+        remember(hot, core, cache);
+        Some(cache)
+    })
+}
+
+/// This thread's cache for the pool of `core` if it has registered one already.
+pub(crate) fn existing_cache(core: &Core) -> Option<&'static Cache> {
+    HOT.with(|hot| {
+        let cache = hot.slot.get()?.cache(core.index())?;
+        (cache.bias.request() & DEAD == 0).then_some(cache)
+    })
+}
+
+fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
+    let place = place(core);
+    if usize::from(place) != BEYOND {
+        hot.table[usize::from(place)].set(cache);
+    }
+}
+
+/// Claims a slot for this thread, unless its thread-locals are going already.
+fn claim(hot: &Hot) -> Option<&'static Slot> {
+    if hot.exited.get() || LEAVER.try_with(|_| ()).is_err() {
+        return None;
+    }
+    let (_, slot) = WORLD.slots.claim().ok()?;
+    hot.slot.set(Some(slot));
+    Some(slot)
+}
+
+impl Drop for Leaver {
+    /// Later drops on this thread find the vacant cache, and never register again.
+    fn drop(&mut self) {
+        HOT.with(|hot| {
+            hot.exited.set(true);
+            for entry in &hot.table {
+                entry.set(&VACANT);
+            }
+            if let Some(slot) = hot.slot.take() {
+                // SAFETY: the thread held the slot, and has forgotten it.
+                unsafe { tiers::exit(&WORLD, slot) };
+            }
+        });
+    }
+}
