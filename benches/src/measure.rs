@@ -11,8 +11,9 @@ use perf_event::events::{Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
 use serde::{Deserialize, Serialize};
 
-/// Timed batches per cell; the cell's time is their median.
-const BATCHES: usize = 9;
+/// Timed batches per cell. The cell's time is their lower quartile: what else runs on the machine only ever adds, so half
+/// of the batches may be disturbed.
+const BATCHES: usize = 15;
 /// A cell of slow operations stops after this many, once its budget is spent.
 const FEWEST: usize = 3;
 
@@ -171,7 +172,7 @@ impl Meter {
         let [syscalls_per_op, instructions_per_op] = self.count(run, ops, threads);
         Sample {
             ops: timed * threads,
-            ns_per_op: median(&mut times),
+            ns_per_op: lower_quartile(&mut times),
             faults_per_op: faults as f64 / (timed * threads) as f64,
             syscalls_per_op,
             instructions_per_op,
@@ -216,6 +217,11 @@ pub fn median(values: &mut [f64]) -> f64 {
     } else {
         (values[middle - 1] + values[middle]) / 2.0
     }
+}
+
+fn lower_quartile(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 4]
 }
 
 /// Measures `work(n)`, which does `n` operations, on this thread.

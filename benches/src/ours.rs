@@ -11,39 +11,32 @@ use crate::counts::Counting;
 /// A pool as `Pool::new` gives it.
 pub struct Ndpool(Pool);
 
-/// Uninitialised or zeroed; the harness writes through a pointer either way.
-pub enum Block {
-    Uninit(Buffer<MaybeUninit<u8>>),
-    Zeroed(Buffer<u8>),
-}
-
 impl Contender for Ndpool {
-    type Block = Block;
+    type Block = Buffer<MaybeUninit<u8>>;
 
     fn new(_: Setup) -> Self {
         Self(Pool::new())
     }
 
     #[inline(always)]
-    fn allocate(&'static self, len: usize) -> Block {
-        Block::Uninit(self.0.allocate::<u8>(len).expect("out of memory"))
+    fn allocate(&'static self, len: usize) -> Self::Block {
+        self.0.allocate::<u8>(len).expect("out of memory")
     }
 
     #[inline(always)]
-    fn zeroed(&'static self, len: usize) -> Block {
-        Block::Zeroed(self.0.zeroed::<u8>(len).expect("out of memory"))
+    fn zeroed(&'static self, len: usize) -> Self::Block {
+        self.0
+            .zeroed::<MaybeUninit<u8>>(len)
+            .expect("out of memory")
     }
 
     #[inline(always)]
-    fn address(block: &mut Block) -> *mut u8 {
-        match block {
-            Block::Uninit(it) => it.as_mut_ptr().cast(),
-            Block::Zeroed(it) => it.as_mut_ptr(),
-        }
+    fn address(block: &mut Self::Block) -> *mut u8 {
+        block.as_mut_ptr().cast()
     }
 
     #[inline(always)]
-    fn free(&'static self, block: Block) {
+    fn free(&'static self, block: Self::Block) {
         drop(block);
     }
 
