@@ -1,10 +1,9 @@
 //! Workloads, their cases, and the contenders by name.
 
 use std::alloc::System;
-use std::time::Duration;
 
 use crate::contender::{Allocator, Contender, Raised};
-use crate::measure::Sample;
+use crate::measure::{Budget, Sample};
 use crate::ours;
 use crate::pools;
 
@@ -81,7 +80,7 @@ pub struct Workload {
     /// All its cases.
     pub cases: fn() -> Vec<Case>,
     /// Measures one case for one contender; `None` if that contender is not built.
-    pub run: fn(&Case, &str, Duration) -> Option<Sample>,
+    pub run: fn(&Case, &str, Budget) -> Option<Sample>,
 }
 
 /// Our own row, the one that ratios are taken of.

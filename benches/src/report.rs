@@ -26,9 +26,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Median of a figure over the rounds, if every round has it.
+    /// Median of a figure over the rounds that have it.
     pub fn figure(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        let mut values: Vec<f64> = self.rows.iter().map(of).collect::<Option<_>>()?;
+        let mut values: Vec<f64> = self.rows.iter().filter_map(of).collect();
         if values.is_empty() {
             None
         } else {

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use super::touch;
 use crate::case::{ALLOCATORS, Case, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Clock, Sample, team};
+use crate::measure::{Budget, Clock, Sample, team};
 
 /// Throughput and peak resident memory.
 pub const LARSON: Workload = Workload {
@@ -22,7 +22,7 @@ pub const LARSON: Workload = Workload {
             name,
             Larson {
                 case,
-                budget: budget * LONGER,
+                budget: budget.longer(LONGER),
                 timed: false,
             },
         )
@@ -40,7 +40,7 @@ pub const LATENCY: Workload = Workload {
             name,
             Larson {
                 case,
-                budget: budget * LONGER,
+                budget: budget.longer(LONGER),
                 timed: true,
             },
         )
@@ -104,7 +104,7 @@ fn latency_cases() -> Vec<Case> {
 
 struct Larson<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
     timed: bool,
 }
 

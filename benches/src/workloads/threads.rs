@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -12,7 +11,7 @@ use super::pair::pairs;
 use super::touch;
 use crate::case::{ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Clock, Sample, alone, team};
+use crate::measure::{Budget, Clock, Sample, alone, team};
 
 /// Each thread allocates and frees its own.
 pub const OWN: Workload = Workload {
@@ -158,7 +157,7 @@ fn churn_cases() -> Vec<Case> {
 
 struct Team<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Team<'_> {
@@ -190,7 +189,7 @@ const RING: usize = 128;
 
 struct Pipe<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 /// An end of the ring, taken by the thread that uses it.
@@ -271,7 +270,7 @@ const CHURNED: usize = 16;
 
 struct Churn<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Churn<'_> {

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use super::touch;
 use crate::case::{ALLOCATORS, Case, Touch, Visit, Workload, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Clock, Sample, team};
+use crate::measure::{Budget, Clock, Sample, team, waiting};
 
 // The replay example owns the reader.
 #[allow(dead_code)]
@@ -42,7 +43,7 @@ fn cases() -> Vec<Case> {
 
 struct Replay<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 /// Where a live block is kept: with its thread, or where another thread looks for it.
@@ -59,9 +60,16 @@ enum Step {
     Free { from: Place },
 }
 
+/// A step, and when it was recorded.
+#[derive(Clone, Copy)]
+struct Timed {
+    record: usize,
+    step: Step,
+}
+
 /// What each thread does in a pass, and how many places that takes.
 struct Scripts {
-    steps: Vec<Vec<Step>>,
+    steps: Vec<Vec<Timed>>,
     own: Vec<usize>,
     shared: usize,
     records: usize,
@@ -89,12 +97,19 @@ impl Visit for Replay<'_> {
         });
         let how = self.case.touch;
         let threads = scripts.steps.len();
+        let pace = Pace::new(threads);
         let mut sample = team(threads, self.budget, Clock::Work, |index| {
-            let (script, own, shared) = (&scripts.steps[index], &own[index], &shared);
+            let (script, own, shared, pace) = (&scripts.steps[index], &own[index], &shared, &pace);
+            let records = scripts.records;
+            let mut begun = 0;
             move |passes| {
                 let mut own = own.lock().expect("no panic under it");
                 for _ in 0..passes {
-                    pass::<C>(it, script, &mut own, shared, how);
+                    pass::<C>(it, script, &mut own, shared, how, |record| {
+                        pace.reach(index, begun + record)
+                    });
+                    begun += records;
+                    pace.leave(index, begun);
                 }
             }
         });
@@ -105,14 +120,21 @@ impl Visit for Replay<'_> {
     }
 }
 
+/// One thread's part of a pass.
 fn pass<C: Contender>(
     it: &'static C,
-    script: &[Step],
+    script: &[Timed],
     own: &mut [Option<C::Block>],
     shared: &[Mutex<Option<C::Block>>],
     how: Touch,
+    mut pace: impl FnMut(usize),
 ) {
-    for &step in script {
+    let mut due = 0;
+    for &Timed { record, step } in script {
+        if record >= due {
+            pace(record);
+            due = record + STRIDE;
+        }
         match step {
             Step::Allocate { len, zeroed, to } => {
                 let mut block = if zeroed {
@@ -152,13 +174,57 @@ fn get<B>(place: &Mutex<Option<B>>) -> B {
     until(|| place.lock().expect("no panic under it").take())
 }
 
-/// Sleeps until there is a result: these threads are more than the cores, and their processor time is what counts.
+/// Sleeps until there is a result: these threads are more than the cores.
 fn until<T>(mut try_it: impl FnMut() -> Option<T>) -> T {
-    loop {
-        if let Some(it) = try_it() {
-            return it;
+    if let Some(it) = try_it() {
+        return it;
+    }
+    waiting(|| {
+        loop {
+            thread::sleep(Duration::from_micros(20));
+            if let Some(it) = try_it() {
+                return it;
+            }
         }
-        thread::sleep(Duration::from_micros(20));
+    })
+}
+
+/// How far each thread has come in the recorded order of all, so that none runs far ahead of the others: the programs'
+/// bounded queues, which held them together, are not in the traces.
+struct Pace {
+    reached: Vec<AtomicUsize>,
+}
+
+/// Records between two looks at the others. Less than the lead, so that a thread that waits for a block has let its
+/// allocator come as far.
+const STRIDE: usize = 16;
+/// Records that a thread may be ahead of the slowest.
+const LEAD: usize = 64;
+
+impl Pace {
+    fn new(threads: usize) -> Self {
+        Self {
+            reached: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    /// Says that a thread has nothing to do before this record.
+    fn leave(&self, thread: usize, record: usize) {
+        self.reached[thread].store(record, Relaxed);
+    }
+
+    /// Says that a thread has come to this record, and waits for the others.
+    fn reach(&self, thread: usize, record: usize) {
+        self.leave(thread, record);
+        until(|| {
+            let behind = self
+                .reached
+                .iter()
+                .map(|it| it.load(Relaxed))
+                .min()
+                .unwrap_or(record);
+            (record <= behind.saturating_add(LEAD)).then_some(())
+        });
     }
 }
 
@@ -186,7 +252,7 @@ impl Scripts {
         let mut vacant: Vec<Vec<usize>> = vec![Vec::new(); trace.threads];
         let mut place_of: Vec<Option<(Place, usize)>> = vec![None; trace.held.len()];
         let mut live = 0;
-        for record in &trace.records {
+        for (number, record) in trace.records.iter().enumerate() {
             let thread = record.thread();
             match *record {
                 Record::Allocate {
@@ -207,10 +273,14 @@ impl Scripts {
                     place_of[block as usize] = Some((to, layout.size()));
                     live += layout.size();
                     scripts.peak_live = scripts.peak_live.max(live);
-                    scripts.steps[thread].push(Step::Allocate {
+                    let step = Step::Allocate {
                         len: layout.size(),
                         zeroed,
                         to,
+                    };
+                    scripts.steps[thread].push(Timed {
+                        record: number,
+                        step,
                     });
                 }
                 Record::Free { block, .. } => {
@@ -221,14 +291,21 @@ impl Scripts {
                     if let Place::Own(index) = from {
                         vacant[thread].push(index);
                     }
-                    scripts.steps[thread].push(Step::Free { from });
+                    scripts.steps[thread].push(Timed {
+                        record: number,
+                        step: Step::Free { from },
+                    });
                 }
             }
         }
         // What the program still held at its end goes back before the next pass.
         for (block, place) in place_of.iter().enumerate() {
             if let Some((from, _)) = *place {
-                scripts.steps[allocated_by[block]].push(Step::Free { from });
+                let step = Step::Free { from };
+                scripts.steps[allocated_by[block]].push(Timed {
+                    record: scripts.records,
+                    step,
+                });
                 scripts.records += 1;
             }
         }
