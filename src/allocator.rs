@@ -33,6 +33,7 @@ use crate::error::AllocError;
 
 mod ledger;
 mod limited;
+mod pool;
 mod system;
 mod tracked;
 

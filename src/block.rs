@@ -15,6 +15,7 @@ use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::core::Backing;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
+use crate::kernel::pagemap::PageMap;
 use crate::kernel::state::Released;
 use crate::pool::Reclaim;
 use crate::report::{self, Report};
@@ -35,6 +36,8 @@ pub(crate) type Slot = kernel::slots::Slot<Bound>;
 pub(crate) static WORLD: kernel::core::World<Bound> = kernel::core::World::new();
 /// Every lease of the process.
 pub(crate) static LEASES: kernel::arena::Arena<Lease> = kernel::arena::Arena::new();
+/// Blocks that were lent by address, since their birth.
+pub(crate) static PAGE_MAP: PageMap = PageMap::new();
 
 static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
@@ -85,6 +88,11 @@ impl Kind {
 
 /// Flag of a label: the memory must not be written.
 pub(crate) const READ_ONLY: u8 = 1;
+
+/// Flag of a label: the block is in the page map.
+pub(crate) const MAPPED: u8 = 2;
+/// Flag of a label: the block is out with a borrower that will bring a pointer back.
+pub(crate) const LENT: u8 = 4;
 
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
@@ -166,6 +174,9 @@ impl Backing for Bound {
             Kind::Pooled => {
                 let base = NonNull::new(payload.base).expect("a pooled block has memory");
                 let layout = layout_of(label, payload);
+                if label.flags & MAPPED != 0 {
+                    PAGE_MAP.remove(payload.base.addr());
+                }
                 guarded(|| {
                     // SAFETY: the block's memory came from this source with this layout and
                     // token, and the kernel calls this once, at the block's death.
@@ -321,8 +332,17 @@ unsafe fn give_retired(block: &'static Block) {
         None => None,
     };
     match renewed {
-        // SAFETY: the fresh block took over the memory and the pool's share.
-        Some(fresh) => unsafe { give(fresh) },
+        Some(fresh) => {
+            // SAFETY: the fresh block is ours alone.
+            if unsafe { fresh.label() }.flags & MAPPED != 0 {
+                // SAFETY: as above.
+                let address = unsafe { fresh.payload(|payload| payload.base.addr()) };
+                let entered = PAGE_MAP.insert(address, fresh.index());
+                debug_assert!(entered.is_ok(), "the address was entered before");
+            }
+            // SAFETY: it took over the memory and the pool's share.
+            unsafe { give(fresh) };
+        }
         None => {
             // SAFETY: the caller's block.
             match unsafe { core.as_ref() } {

@@ -13,6 +13,12 @@ pub mod kernel {
     pub const SLABS: usize = 1 << 14;
     /// Lease slots of one slab.
     pub const LEASES_PER_SLAB: usize = 256;
+    /// Address bits resolved by the root of the page map.
+    pub const ROOT_BITS: u32 = 12;
+    /// Address bits resolved by each of its two inner levels.
+    pub const NODE_BITS: u32 = 10;
+    /// Address bits resolved by its leaves; a leaf covers 64 KiB. With the six bits below, 48.
+    pub const LEAF_BITS: u32 = 10;
     /// Last generation of a control block; a block that has reached it retires.
     pub const LAST_GENERATION: u32 = u32::MAX;
     /// Owners at which a count saturates: the buffer is leaked, never freed under an owner.
@@ -22,6 +28,7 @@ pub mod kernel {
 }
 
 /// The same constants, small, for loom and shuttle.
+#[cfg_attr(not(any(feature = "loom", feature = "shuttle")), allow(dead_code))]
 pub mod model {
     /// See [`super::kernel::MAGAZINE_ROUNDS`].
     pub const MAGAZINE_ROUNDS: usize = 2;
@@ -33,6 +40,12 @@ pub mod model {
     pub const SLABS: usize = 2;
     /// See [`super::kernel::LEASES_PER_SLAB`].
     pub const LEASES_PER_SLAB: usize = 2;
+    /// See [`super::kernel::ROOT_BITS`].
+    pub const ROOT_BITS: u32 = 1;
+    /// See [`super::kernel::NODE_BITS`].
+    pub const NODE_BITS: u32 = 1;
+    /// See [`super::kernel::LEAF_BITS`].
+    pub const LEAF_BITS: u32 = 1;
     /// See [`super::kernel::LAST_GENERATION`].
     pub const LAST_GENERATION: u32 = 3;
     /// See [`super::kernel::OWNERS_LIMIT`].

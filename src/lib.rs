@@ -24,6 +24,7 @@ mod shared;
 #[doc(hidden)]
 pub mod shuttle_model;
 pub mod source;
+mod stats;
 mod sync;
 mod thread;
 mod tiers;
@@ -43,3 +44,4 @@ pub use error::{AllocError, AllocErrorKind};
 pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError};
+pub use stats::{Audit, AuditError, ClassStats, Stats};

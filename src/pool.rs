@@ -17,6 +17,7 @@ use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
 use crate::shared::SharedBuffer;
 use crate::source::{Os, Source};
+use crate::stats::{Audit, AuditError, Stats};
 use crate::thread;
 use crate::tiers;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
@@ -296,6 +297,27 @@ impl Pool {
     pub fn trim(&self) -> usize {
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.trim(thread::existing_cache(self.core)) }
+    }
+
+    /// What the pool has done and what it holds. Costs the hit path nothing; walks the caches of
+    /// all threads.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        // SAFETY: `self` is a handle of the pool.
+        unsafe { Stats::of(self.core) }
+    }
+
+    /// Proves that every block of the pool is in exactly one place, and that the sums agree. To be
+    /// called when the pool is quiet: an operation under way on another thread may look like a
+    /// mismatch.
+    ///
+    /// # Errors
+    /// [`AuditError`] with what does not balance.
+    pub fn audit(&self) -> Result<Audit, AuditError> {
+        let own = thread::existing_cache(self.core);
+        // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
+        let places = unsafe { self.core.audit(own) }?;
+        Ok(places.into())
     }
 
     /// Closes the pool for all handles: nothing rests in it any more, and what comes home goes to

@@ -17,6 +17,11 @@ pub enum Report {
         /// The address.
         address: usize,
     },
+    /// A block was deallocated that had come back already.
+    DoubleDeallocation {
+        /// The address.
+        address: usize,
+    },
     /// A layout was passed to a deallocation that does not fit the block.
     WrongLayout {
         /// The address.
@@ -36,6 +41,9 @@ impl fmt::Display for Report {
             Self::ReleasePanicked => write!(f, "release code of a source or an owner panicked"),
             Self::ForeignPointer { address } => {
                 write!(f, "deallocated {address:#x}, which no pool has handed out")
+            }
+            Self::DoubleDeallocation { address } => {
+                write!(f, "deallocated {address:#x} twice")
             }
             Self::WrongLayout {
                 address,

@@ -165,18 +165,13 @@ pub(crate) unsafe fn take_slow(
         // SAFETY: the caller's promise.
         return unsafe { empty(core, align) };
     }
-    let class = class::of(bytes);
-    if class >= backing.classes || align > natural_align(class::capacity(class)) {
+    let Some(class) = class_for(backing, bytes, align) else {
         let layout = unclassed_layout(bytes, align)?;
         // SAFETY: the caller's promise.
         return unsafe { birth(core, backing, UNCLASSED, layout, None, zeroed) };
-    }
+    };
     // SAFETY: the caller's promise.
     let cache = unsafe { thread::cache(core) };
-    if let Some(block) = thread::pop(thread::place(core), class) {
-        // The thread had just been registered, or a request on its cache answered.
-        return Ok(described(core, block, false));
-    }
     // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
     if let Some(block) = unsafe { core.take_slow(cache, class) } {
         return Ok(described(core, block, false));
@@ -212,6 +207,23 @@ pub(crate) unsafe fn beside(
             "foreign memory",
         )),
     }
+}
+
+/// Bytes that a request for `bytes` bytes at `align` reports.
+pub(crate) fn capacity(backing: &Bound, bytes: usize, align: usize) -> usize {
+    if bytes == 0 {
+        return 0;
+    }
+    match class_for(backing, bytes, align) {
+        Some(class) => class::capacity(class),
+        None => unclassed_layout(bytes, align).map_or(bytes, |layout| layout.size()),
+    }
+}
+
+/// The class that serves a request, if any does.
+fn class_for(backing: &Bound, bytes: usize, align: usize) -> Option<usize> {
+    let class = class::of(bytes);
+    (class < backing.classes && align <= natural_align(class::capacity(class))).then_some(class)
 }
 
 /// Layout of a block that no class serves: oversized or over-aligned.

@@ -231,3 +231,79 @@ fn a_pool_may_die_before_its_buffers_on_any_thread_f58() {
         assert!(pool.trim() > 0);
     }
 }
+
+#[test]
+fn stats_and_audit_balance_over_threads_exits_and_trims() {
+    let pool = Pool::new();
+    let kept: Vec<_> = (1..50)
+        .map(|n| pool.filled(n * 100, 1u8).unwrap())
+        .collect();
+    for _ in 0..3 {
+        thread::scope(|scope| {
+            for seed in 0..4usize {
+                let pool = &pool;
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for n in 0..2000usize {
+                        held.push(pool.filled((n * 7 + seed) % 3000 + 1, 2u8).unwrap());
+                        if n % 5 != 0 {
+                            held.swap_remove(n % held.len());
+                        }
+                    }
+                });
+            }
+        });
+        let audit = pool.audit().unwrap();
+        assert_eq!(audit.live, 49);
+        let stats = pool.stats();
+        assert_eq!(stats.classes.iter().map(|c| c.live).sum::<u64>(), 49);
+        assert_eq!(
+            stats.classes.iter().map(|c| c.depot).sum::<u64>(),
+            audit.depot
+        );
+        assert_eq!(
+            stats.classes.iter().map(|c| c.cached).sum::<u64>(),
+            audit.cached
+        );
+        assert_eq!(
+            stats.held_bytes,
+            stats.live_bytes + stats.resting_cached_bytes + stats.resting_depot_bytes
+        );
+        // Each thread ends with some 400 buffers in its hands; whatever it gives goes to its cache.
+        assert!(stats.hit_rate() > 0.8, "{stats}");
+        assert!(stats.exchanges < 2000, "{stats}");
+    }
+    let resting = pool.stats().held_bytes - pool.stats().live_bytes;
+    assert_eq!(pool.trim(), resting);
+    drop(kept);
+    assert_eq!(pool.audit().unwrap().live, 0);
+    println!("{}", pool.stats());
+}
+
+#[test]
+fn closing_settles_what_live_caches_counted() {
+    let pool = Pool::new();
+    let kept = pool.filled(10, 1u8).unwrap();
+    drop(pool.filled(10, 1u8).unwrap());
+    let closer = pool.clone();
+    thread::spawn(move || closer.close()).join().unwrap();
+    assert_eq!(pool.audit().unwrap().live, 1);
+    drop(kept);
+    assert_eq!(pool.audit().unwrap(), ndpool::Audit::default());
+    assert_eq!(pool.stats().held_bytes, 0);
+}
+
+#[test]
+fn a_hundred_pools_in_turn_all_keep_their_hit_rate() {
+    let pools: Vec<Pool> = (0..100).map(|_| Pool::new()).collect();
+    for _ in 0..200 {
+        for pool in &pools {
+            drop(pool.filled(100, 1u8).unwrap());
+        }
+    }
+    for pool in &pools {
+        let stats = pool.stats();
+        assert_eq!((stats.births, stats.exchanges), (1, 0), "{stats}");
+        assert!(stats.hit_rate() >= 0.99);
+    }
+}

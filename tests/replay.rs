@@ -13,6 +13,8 @@ mod contender;
 mod memory;
 #[path = "../examples/replay/plan.rs"]
 mod plan;
+#[path = "../examples/replay/pooled.rs"]
+mod pooled;
 #[path = "../examples/replay/run.rs"]
 mod run;
 #[path = "../examples/replay/stamp.rs"]
@@ -28,8 +30,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::slice;
 
-use contender::{Block, Contender, Served, SystemAllocator};
+use contender::{Block, Contender, Misses, SystemAllocator};
 use plan::Plan;
+use pooled::PoolAllocator;
 use trace::{Fault, Trace, TraceError};
 
 const HEADER: &str = "op,thread,id,bytes,align\n";
@@ -141,6 +144,19 @@ fn system_replays_digits_without_an_error() {
 }
 
 #[test]
+fn pool_replays_every_trace_warm_and_without_an_error() {
+    for path in trace::bundled().expect("benches/traces is there") {
+        let plan = Plan::new(Trace::read(&path).expect("a bundled trace is well-formed"));
+        let pool = PoolAllocator::new().expect("a pool opens");
+        let measured = run::replay(&pool, &plan, 2).expect("nothing is refused");
+        assert_eq!(measured.checks.errors(), 0, "{}", plan.name());
+        let misses = measured.misses.expect("the pool's misses are counted");
+        let rate = 1.0 - misses.requests as f64 / plan.allocations() as f64;
+        assert!(rate >= 0.97, "{}: {rate} of the requests hit", plan.name());
+    }
+}
+
+#[test]
 fn free_on_another_thread_waits_for_its_block() {
     // Thread 0 frees what threads 1 and 2 allocate, and thread 1 what thread 0 allocates then.
     let lines = "a,1,0,4096,16\nf,0,0,,\na,2,1,70000,16\na,0,2,1024,16\nf,1,2,,\nf,0,1,,\n";
@@ -200,7 +216,7 @@ impl Contender for OneForAll {
         Ok(block)
     }
 
-    fn served(&self) -> Option<Served> {
+    fn misses(&self) -> Option<Misses> {
         None
     }
 }

@@ -26,8 +26,9 @@ pub trait Contender: Sync {
     /// The contender's own words.
     fn zeroed(&self, layout: Layout) -> Result<Self::Block, String>;
 
-    /// What was served since the start; `None` from a contender that does not count.
-    fn served(&self) -> Option<Served>;
+    /// Requests so far that went to the source of memory, all others being hits; `None` from a
+    /// contender that does not know.
+    fn misses(&self) -> Option<Misses>;
 }
 
 /// A block of a contender.
@@ -36,34 +37,29 @@ pub trait Block: Send {
     fn payload(&mut self) -> &mut [MaybeUninit<u8>];
 }
 
-/// What a contender counted. Requests that were not hits went to the source of memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Served {
-    /// Requests served.
+/// What went to the source of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misses {
+    /// Requests.
     pub requests: u64,
-    /// Requests served without the source of memory.
-    pub hits: u64,
+    /// Bytes of the blocks that were born for them.
+    pub bytes: u64,
 }
 
-impl Served {
-    /// What was served after `earlier`.
-    pub fn since(self, earlier: Served) -> Served {
-        Served {
+impl Misses {
+    /// What went there after `earlier`.
+    pub fn since(self, earlier: Misses) -> Misses {
+        Misses {
             requests: self.requests - earlier.requests,
-            hits: self.hits - earlier.hits,
+            bytes: self.bytes - earlier.bytes,
         }
-    }
-
-    /// Hits per request; `None` where there were no requests.
-    pub fn rate(self) -> Option<f64> {
-        (self.requests > 0).then(|| self.hits as f64 / self.requests as f64)
     }
 }
 
 /// The contenders by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A pool as `Pool::new` makes it.
+    /// A pool with the default configuration.
     Ndpool,
     /// The system's allocator as it is.
     System,
@@ -145,7 +141,7 @@ impl Contender for SystemAllocator {
         SystemBlock::new(start, asked, layout.size())
     }
 
-    fn served(&self) -> Option<Served> {
+    fn misses(&self) -> Option<Misses> {
         None
     }
 }

@@ -7,6 +7,7 @@ mod clock;
 mod contender;
 mod memory;
 mod plan;
+mod pooled;
 mod report;
 mod run;
 mod stamp;
@@ -24,6 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use contender::{Kind, SystemAllocator};
 use plan::Plan;
+use pooled::PoolAllocator;
 use report::Outcome;
 use trace::Trace;
 
@@ -37,7 +39,7 @@ Usage: replay [OPTIONS] [TRACE]...
   --contender NAME    only NAME: ndpool, system, or system-raised (glibc with raised thresholds);
                       may be repeated
   --passes N          passes in each process, of which the last is measured [default: 2]
-  --rounds N          fresh processes per row, of which the median counts [default: 3]
+  --rounds N          fresh processes per row, of which the median counts [default: 5]
   --json              one JSON object per line instead of the table
   -h, --help          this text
 
@@ -79,7 +81,7 @@ impl Options {
             traces: Vec::new(),
             contenders: Vec::new(),
             passes: 2,
-            rounds: 3,
+            rounds: 5,
             json: false,
             child: false,
         };
@@ -193,9 +195,9 @@ fn child(options: &Options) -> Result<(), Box<dyn Error>> {
     let plan = Plan::new(Trace::read(path)?);
     let measured = match kind {
         Kind::System | Kind::SystemRaised => run::replay(&SystemAllocator, &plan, options.passes)?,
-        Kind::Ndpool => return Err("the pool is not there yet".into()),
+        Kind::Ndpool => run::replay(&PoolAllocator::new()?, &plan, options.passes)?,
     };
-    let outcome = Outcome::new(plan.name(), *kind, &measured);
+    let outcome = Outcome::new(&plan, *kind, &measured);
     Ok(writeln!(
         io::stdout(),
         "{}",

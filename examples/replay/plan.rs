@@ -115,6 +115,23 @@ impl Plan {
         &self.trace.name
     }
 
+    /// Allocations of all threads.
+    pub fn allocations(&self) -> usize {
+        self.trace.held.len()
+    }
+
+    /// Bytes that all allocations together ask for.
+    pub fn bytes_asked(&self) -> u64 {
+        self.trace
+            .records
+            .iter()
+            .map(|record| match record {
+                Record::Allocate { layout, .. } => layout.size() as u64,
+                Record::Free { .. } => 0,
+            })
+            .sum()
+    }
+
     /// Steps of all threads.
     pub fn operations(&self) -> usize {
         self.threads.iter().map(|thread| thread.steps.len()).sum()

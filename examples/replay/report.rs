@@ -6,6 +6,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::Kind;
+use crate::plan::Plan;
 use crate::run::Measured;
 
 /// Columns of the longest bar.
@@ -37,8 +38,8 @@ pub struct Row {
 pub struct Outcome {
     /// The row.
     pub row: Row,
-    /// Allocations and frees.
-    pub operations: u64,
+    /// Bytes born for misses, per byte asked for.
+    pub missed_bytes: Option<f64>,
     /// Nanoseconds that threads waited for another's block.
     pub waiting_ns: f64,
     /// Nanoseconds of stamping and checking.
@@ -53,20 +54,24 @@ pub struct Outcome {
 
 impl Outcome {
     /// The outcome of one replay.
-    pub fn new(trace: &str, contender: Kind, measured: &Measured) -> Outcome {
+    pub fn new(plan: &Plan, contender: Kind, measured: &Measured) -> Outcome {
+        let allocations = plan.allocations().max(1) as f64;
+        let asked = plan.bytes_asked().max(1) as f64;
         let row = Row {
-            trace: trace.to_owned(),
+            trace: plan.name().to_owned(),
             contender: contender.name().to_owned(),
             ns_per_op: measured.allocator_ns / measured.operations.max(1) as f64,
             minor_faults: measured.minor_faults,
-            hit_rate: measured.served.and_then(|served| served.rate()),
+            hit_rate: measured
+                .misses
+                .map(|misses| 1.0 - misses.requests as f64 / allocations),
             peak_live_bytes: measured.peak_live as u64,
             peak_resident_bytes: measured.peak_resident,
             resident_after_bytes: measured.resident_after,
         };
         Outcome {
             row,
-            operations: measured.operations as u64,
+            missed_bytes: measured.misses.map(|misses| misses.bytes as f64 / asked),
             waiting_ns: measured.waiting_ns,
             stamping_ns: measured.stamping_ns,
             peak_is_exact: measured.peak_is_exact,
@@ -100,6 +105,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
         "",
         "minor\nfaults",
         "hit\nrate",
+        "missed\nbytes",
         "peak\nlive",
         "peak\nresident",
         "resident\nat end",
@@ -107,7 +113,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
     for outcome in outcomes {
         table.add_row(cells(outcome, outcomes));
     }
-    for numbers in [2, 3, 5, 6, 7, 8, 9] {
+    for numbers in [2, 3, 5, 6, 7, 8, 9, 10] {
         if let Some(column) = table.column_mut(numbers) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -115,7 +121,7 @@ pub fn table(outcomes: &[Outcome]) -> Table {
     table
 }
 
-fn cells(outcome: &Outcome, all: &[Outcome]) -> [String; 10] {
+fn cells(outcome: &Outcome, all: &[Outcome]) -> [String; 11] {
     let row = &outcome.row;
     let rivals = || {
         all.iter()
@@ -132,7 +138,8 @@ fn cells(outcome: &Outcome, all: &[Outcome]) -> [String; 10] {
         known(system.map(|system| format!("{:.2}", row.ns_per_op / system.ns_per_op))),
         bar(row.ns_per_op / slowest),
         known(row.minor_faults.map(HumanCount)),
-        known(row.hit_rate.map(|rate| format!("{:.2} %", rate * 100.0))),
+        known(row.hit_rate.map(percent)),
+        known(outcome.missed_bytes.map(percent)),
         bytes(Some(row.peak_live_bytes)),
         bytes(row.peak_resident_bytes),
         bytes(row.resident_after_bytes),
@@ -177,6 +184,11 @@ pub fn summary(outcomes: &[Outcome], rounds: usize) -> String {
 
 fn known(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// A share in percent, rounded down, so that only all is 100 %.
+fn percent(share: f64) -> String {
+    format!("{:.2} %", (share * 1e4).floor() / 1e2)
 }
 
 /// A bar of `share` of the full length, in steps of an eighth of a column.

@@ -6,7 +6,7 @@ use std::sync::{Barrier, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use crate::clock::{Clock, Scale, now};
-use crate::contender::{Block, Contender, Served};
+use crate::contender::{Block, Contender, Misses};
 use crate::memory::{self, Resident};
 use crate::plan::{Place, Plan, Step, ThreadPlan};
 use crate::stamp::{Checks, stamp, touch};
@@ -24,8 +24,8 @@ pub struct Measured {
     pub stamping_ns: f64,
     /// Minor page faults.
     pub minor_faults: Option<u64>,
-    /// What the contender counted.
-    pub served: Option<Served>,
+    /// What went to the contender's source of memory.
+    pub misses: Option<Misses>,
     /// The most bytes asked for and not yet freed.
     pub peak_live: usize,
     /// The most resident bytes, over those before the first pass.
@@ -151,24 +151,25 @@ fn conduct<C: Contender>(
     stage.live.restart();
     resident.reset_peak();
     let faults = memory::minor_faults();
-    let served = stage.contender.served();
+    let misses = stage.contender.misses();
     let scale = Scale::start();
     stage.pass(first, passes);
     let scale = scale.nanoseconds_per_tick();
     let faults = memory::minor_faults()
         .zip(faults)
         .map(|(end, start)| end - start);
+    let misses = stage
+        .contender
+        .misses()
+        .zip(misses)
+        .map(|(end, start)| end.since(start));
     let measured = Measured {
         operations: plan.operations(),
         allocator_ns: 0.0,
         waiting_ns: 0.0,
         stamping_ns: 0.0,
         minor_faults: faults,
-        served: stage
-            .contender
-            .served()
-            .zip(served)
-            .map(|(end, start)| end.since(start)),
+        misses,
         peak_live: stage.live.peak.load(Ordering::Relaxed),
         peak_resident: resident.peak(),
         peak_is_exact: resident.peak_is_exact(),

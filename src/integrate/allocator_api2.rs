@@ -93,3 +93,44 @@ unsafe impl<A: BufferAllocator> Allocator for AllocatorApi<A> {
         unsafe { self.0.shrink(ptr, old, new) }.map_err(|_| AllocError)
     }
 }
+
+// SAFETY: as for the wrapper, which serves every call.
+unsafe impl Allocator for crate::Pool {
+    #[inline]
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        AllocatorApi(self).allocate(layout)
+    }
+
+    #[inline]
+    fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        AllocatorApi(self).allocate_zeroed(layout)
+    }
+
+    #[inline]
+    unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { AllocatorApi(self).deallocate(ptr, layout) }
+    }
+
+    #[inline]
+    unsafe fn grow(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { AllocatorApi(self).grow(ptr, old, new) }
+    }
+
+    #[inline]
+    unsafe fn shrink(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { AllocatorApi(self).shrink(ptr, old, new) }
+    }
+}

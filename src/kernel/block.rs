@@ -76,6 +76,18 @@ impl<S: Backing> Block<S> {
         self.label.with(|label| unsafe { *label })
     }
 
+    /// Sets and clears flags of the binding's own.
+    ///
+    /// # Safety
+    /// The caller owns the block uniquely.
+    pub unsafe fn set_flags(&self, set: u8, clear: u8) {
+        self.label.with_mut(|label| {
+            // SAFETY: the unique owner is the only one that reads or writes.
+            let label = unsafe { &mut *label };
+            label.flags = (label.flags | set) & !clear;
+        });
+    }
+
     /// The pool's core, or null for memory that belongs to no pool.
     ///
     /// # Safety

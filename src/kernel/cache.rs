@@ -266,6 +266,29 @@ impl<S: Backing> Cache<S> {
         })
     }
 
+    /// Shows every block of `class` in the cache to `f`.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    pub unsafe fn inspect(&self, class: usize, mut f: impl FnMut(*const Block<S>)) {
+        self.places[class].shelf.with(|shelf| {
+            // SAFETY: the caller's promise.
+            let shelf = unsafe { &*shelf };
+            // SAFETY: the shelf's own magazine.
+            if let Some(loaded) = unsafe { shelf.loaded.as_ref() } {
+                // SAFETY: slots below the length hold blocks.
+                (0..shelf.len).for_each(|slot| f(unsafe { loaded.round(slot) }));
+            }
+            // SAFETY: the shelf's own magazine.
+            if let Some(previous) = unsafe { shelf.previous.as_ref() } {
+                // SAFETY: as above.
+                let len = unsafe { previous.len() };
+                // SAFETY: slots below the length hold blocks.
+                (0..len).for_each(|slot| f(unsafe { previous.round(slot) }));
+            }
+        });
+    }
+
     /// Nothing is charged any more: every shelf was emptied.
     ///
     /// # Safety
@@ -293,10 +316,7 @@ impl<S: Backing> Cache<S> {
         self.core.with_mut(|place| unsafe { *place = core });
         // SAFETY: as above.
         self.charged.with_mut(|place| unsafe { *place = 0 });
-        for place in &self.places {
-            place.takes.reset();
-            place.gives.reset();
-        }
+        self.reset_tallies();
     }
 
     /// The pool's core that the owner has bound.
@@ -308,10 +328,12 @@ impl<S: Backing> Cache<S> {
         self.core.with(|core| unsafe { *core })
     }
 
-    /// Owner: hands its tallies of `class` over, and starts again from 0.
-    pub fn settle(&self, class: usize) -> (u64, u64) {
-        let place = &self.places[class];
-        (place.takes.reset(), place.gives.reset())
+    /// Owner: counts from 0 again.
+    pub fn reset_tallies(&self) {
+        for place in &self.places {
+            place.takes.reset();
+            place.gives.reset();
+        }
     }
 
     /// Takes and gives of `class` that this cache has served.

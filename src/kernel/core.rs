@@ -130,6 +130,8 @@ pub struct Core<S: Backing> {
     pub numbers: Numbers,
     /// Statistics by class.
     pub class_numbers: [ClassNumbers; CLASSES],
+    /// The same for blocks that no magazine takes.
+    pub unclassed: ClassNumbers,
     depots: [Depot; CLASSES],
 }
 
@@ -154,6 +156,7 @@ impl<S: Backing> Cell for Core<S> {
             ledger: Ledger::new(),
             numbers: Numbers::default(),
             class_numbers: array![ClassNumbers::new(); CLASSES],
+            unclassed: ClassNumbers::new(),
             depots: array![Depot::new(); CLASSES],
         }
     }
@@ -217,6 +220,7 @@ impl<S: Backing> Core<S> {
         core.ledger.reset();
         core.numbers.reset();
         core.class_numbers.iter().for_each(ClassNumbers::reset);
+        core.unclassed.reset();
         // Ordering: Relaxed - nobody else has a handle yet; the first one is handed over with this.
         core.handles.swap(1, Ordering::Relaxed);
         // Ordering: Relaxed - as above.
@@ -332,22 +336,63 @@ impl<S: Backing> Core<S> {
         use super::reach::Steal;
         let fate = cache.bias.close(is_own);
         if fate == Steal::Taken {
+            self.settle_tallies(cache);
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
         }
     }
 
     /// Takes the trimmers' turn; trimmers and closers of one pool serialise. May wait.
-    fn take_turn(&self) {
+    pub(super) fn take_turn(&self) {
         // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
         while self.turn.swap(1, Ordering::Acquire) != 0 {
             pause();
         }
     }
 
-    fn end_turn(&self) {
+    /// Ends the turn.
+    pub(super) fn end_turn(&self) {
         // Ordering: Release - E14, with `take_turn`: this trimmer's work.
         self.turn.swap(0, Ordering::Release);
+    }
+}
+
+/// Statistics.
+impl<S: Backing> Core<S> {
+    /// The numbers of a class, or of what has none.
+    pub fn numbers_of(&self, class: usize) -> &ClassNumbers {
+        self.class_numbers.get(class).unwrap_or(&self.unclassed)
+    }
+
+    /// Takes and gives of `class`, all threads together; births are takes too. Exact when the
+    /// pool is quiet.
+    pub fn traffic(&self, class: usize) -> (u64, u64) {
+        use super::reach::{CLOSED, DEAD};
+        let numbers = self.numbers_of(class);
+        let mut sum = (
+            numbers.takes.get() + numbers.births.get(),
+            numbers.gives.get(),
+        );
+        if class < CLASSES {
+            for slot in self.world().slots.iter() {
+                if let Some(cache) = slot.cache(self.index)
+                    && cache.bias.request() & (CLOSED | DEAD) == 0
+                {
+                    let (takes, gives) = cache.tallies(class);
+                    sum = (sum.0 + takes, sum.1 + gives);
+                }
+            }
+        }
+        sum
+    }
+
+    /// Moves what a cache of this pool has counted to the pool: its owner counts no more.
+    pub fn settle_tallies(&self, cache: &Cache<S>) {
+        for class in 0..CLASSES {
+            let (takes, gives) = cache.tallies(class);
+            self.class_numbers[class].takes.add(takes);
+            self.class_numbers[class].gives.add(gives);
+        }
     }
 }
 
@@ -374,9 +419,7 @@ impl<S: Backing> Core<S> {
         // SAFETY: just claimed.
         unsafe { block.fill(label, self, payload) };
         self.numbers.births.add(1);
-        if let Some(class) = self.class_numbers.get(usize::from(label.class)) {
-            class.births.add(1);
-        }
+        self.numbers_of(label.class.into()).births.add(1);
         Ok(block)
     }
 
@@ -395,9 +438,7 @@ impl<S: Backing> Core<S> {
         unsafe { block.payload(|payload| backing.dealloc(label, payload)) };
         self.ledger.discharge(charge);
         self.numbers.deaths.add(1);
-        if let Some(class) = self.class_numbers.get(usize::from(label.class)) {
-            class.deaths.add(1);
-        }
+        self.numbers_of(label.class.into()).deaths.add(1);
         if block.state.load().generation() >= super::tuning::LAST_GENERATION {
             self.numbers.retired.add(1);
         } else {
@@ -529,6 +570,11 @@ impl<S: Backing> Core<S> {
             .wake(backing.class_charge(class), backing.policy());
         self.numbers.exchanges_out.add(1);
         Some(block)
+    }
+
+    /// The depot of a class.
+    pub(super) fn depot(&self, class: usize) -> &Depot {
+        &self.depots[class]
     }
 
     /// Blocks resting in the depot, by class.

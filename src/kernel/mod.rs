@@ -9,6 +9,7 @@
 pub(crate) use super::{sync, tuning};
 
 pub mod arena;
+pub mod audit;
 pub mod block;
 pub mod cache;
 pub mod core;
@@ -17,6 +18,7 @@ pub mod depot;
 pub mod lease;
 pub mod ledger;
 pub mod magazine;
+pub mod pagemap;
 pub mod reach;
 pub mod reserve;
 pub mod slots;

@@ -3,7 +3,7 @@
 //!
 //! | step | take | give |
 //! |---|---|---|
-//! | 1 | answer a request on the cache | the same |
+//! | 1 | answer a request on the cache, pop again | answer a request on the cache, push again |
 //! | 2 | bring a non-empty previous magazine forward, pop | bring an empty previous magazine forward, push |
 //! | 3 | load a magazine from the depot, pop | load an empty magazine, send the full one to the depot, push |
 //! | 4 | a single block from the depot | a single block to the depot |
@@ -16,7 +16,7 @@ use core::ptr;
 use super::block::Block;
 use super::cache::Cache;
 use super::core::{Backing, Core};
-use super::reach::{CLOSED, FLUSH, STEAL};
+use super::reach::{CLOSED, DEAD, FLUSH, STEAL};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
 use super::tuning::CLASSES;
@@ -55,11 +55,15 @@ impl<S: Backing> Core<S> {
         // SAFETY: the caller holds a handle.
         let rounds = unsafe { self.backing() }.rounds(class);
         let cache = cache.filter(|cache| rounds > 0 && self.answer(cache));
-        if let Some(cache) = cache
-            && cache.swap_previous(class, true)
-            && let Some(block) = cache.pop(class)
-        {
-            return Some(block);
+        if let Some(cache) = cache {
+            if let Some(block) = cache.pop(class) {
+                return Some(block);
+            }
+            if cache.swap_previous(class, true)
+                && let Some(block) = cache.pop(class)
+            {
+                return Some(block);
+            }
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
@@ -135,6 +139,10 @@ impl<S: Backing> Core<S> {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
+        if unsafe { cache.push(class, block) } {
+            return true;
+        }
+        // SAFETY: as above.
         if cache.swap_previous(class, false) && unsafe { cache.push(class, block) } {
             return true;
         }
@@ -168,9 +176,7 @@ impl<S: Backing> Core<S> {
     }
 
     fn count_give(&self, class: usize) {
-        if let Some(numbers) = self.class_numbers.get(class) {
-            numbers.gives.add(1);
-        }
+        self.numbers_of(class).gives.add(1);
     }
 
     /// What two magazines of `class` can hold, in bytes. Called with the pool held alive.
@@ -189,6 +195,7 @@ impl<S: Backing> Core<S> {
         let request = cache.bias.request();
         if request & CLOSED != 0 {
             if cache.bias.claim_close_flush() {
+                self.settle_tallies(cache);
                 // SAFETY: the flush is ours to do, and the cache is bound to this pool.
                 unsafe { self.kill_cache(cache) };
             }
@@ -217,7 +224,7 @@ impl<S: Backing> Core<S> {
         let cache = slot.ensure_cache(caches, self.index()).ok()?;
         // SAFETY: the slot is ours and the cache is vacant while `bind` runs.
         if !cache.bias.adopt(|| unsafe { cache.bind(self) }) {
-            return (cache.bias.request() & (CLOSED | super::reach::DEAD) == 0).then_some(cache);
+            return (cache.bias.request() & (CLOSED | DEAD) == 0).then_some(cache);
         }
         // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
         // sees the adopted cache.
@@ -242,14 +249,15 @@ pub unsafe fn exit<S: Backing>(world: &super::core::World<S>, slot: &Slot<S>) {
         let Some(core) = (unsafe { core.as_ref() }) else {
             continue;
         };
-        if cache.bias.request() & CLOSED == 0 {
-            for class in 0..CLASSES {
-                let (takes, gives) = cache.settle(class);
-                core.class_numbers[class].takes.add(takes);
-                core.class_numbers[class].gives.add(gives);
-            }
+        let closed = cache.bias.request() & CLOSED != 0;
+        if !closed && cache.bias.request() & DEAD == 0 {
+            core.settle_tallies(cache);
+            cache.reset_tallies();
         }
         if cache.bias.exit() {
+            if closed {
+                core.settle_tallies(cache);
+            }
             // SAFETY: the lock has left the cache to us; its blocks keep the pool alive.
             unsafe { core.flush_cache(cache) };
         }
