@@ -43,7 +43,7 @@ pub const SCALING: Workload = Workload {
 /// Allocated here, freed there.
 pub const PIPE: Workload = Workload {
     name: "pipe",
-    title: "producer to consumer over a ring of 128, a byte a page written and read (the ring's cost included)",
+    title: "producer to consumer over a ring of 128, the first byte (or one a page) written here and read there, the ring's cost included",
     op: "buffer",
     cases: pipe_cases,
     run: |case, name, budget| visit(name, Pipe { case, budget }),
@@ -126,15 +126,25 @@ fn pipe_cases() -> Vec<Case> {
         .into_iter()
         .chain(["array-queue", "zeropool"])
         .collect();
-    [64, 4 << 10, 64 << 10]
-        .map(|size| Case {
+    let of = |label: String, size, how| Case {
+        depth: RING,
+        threads: 2,
+        touch: how,
+        ..Case::of(label, size, &contenders)
+    };
+    let mut cases = Vec::new();
+    for size in [64, 4 << 10, 64 << 10] {
+        cases.push(Case {
             quick: true,
-            depth: RING,
-            threads: 2,
-            touch: Touch::Page,
-            ..Case::of(bytes(size), size, &contenders)
-        })
-        .to_vec()
+            ..of(bytes(size), size, Touch::Untouched)
+        });
+    }
+    cases.push(of(
+        format!("{}, a byte a page", bytes(64 << 10)),
+        64 << 10,
+        Touch::Page,
+    ));
+    cases
 }
 
 fn churn_cases() -> Vec<Case> {
@@ -218,7 +228,7 @@ impl Visit for Pipe<'_> {
                 .expect("an end for each of two threads");
             move |ops| match &mut end {
                 End::Producer(producer) => produce::<C>(it, producer, ops, size, how),
-                End::Consumer(consumer) => consume::<C>(it, consumer, ops, size),
+                End::Consumer(consumer) => consume::<C>(it, consumer, ops, size, how),
             }
         })
     }
@@ -234,7 +244,10 @@ fn produce<C: Contender>(
     for op in 0..ops {
         let len = black_box(size);
         let mut block = it.allocate(len);
-        touch(C::address(&mut block), len, how, op as u8);
+        let start = C::address(&mut block);
+        touch(start, len, how, op as u8);
+        // SAFETY: no case asks for zero bytes.
+        unsafe { start.write_volatile(op as u8) };
         let mut waiting = Some(block);
         while let Some(block) = waiting.take() {
             if let Err(rtrb::PushError::Full(back)) = ring.push(block) {
@@ -245,7 +258,13 @@ fn produce<C: Contender>(
     }
 }
 
-fn consume<C: Contender>(it: &'static C, ring: &mut Consumer<C::Block>, ops: u64, size: usize) {
+fn consume<C: Contender>(
+    it: &'static C,
+    ring: &mut Consumer<C::Block>,
+    ops: u64,
+    size: usize,
+    how: Touch,
+) {
     for _ in 0..ops {
         let mut block = loop {
             match ring.pop() {
@@ -255,8 +274,9 @@ fn consume<C: Contender>(it: &'static C, ring: &mut Consumer<C::Block>, ops: u64
         };
         let start = C::address(&mut block);
         let sum = Cell::new(0_u8);
-        for offset in (0..size).step_by(super::PAGE) {
-            // SAFETY: `offset < size`, and the producer wrote that byte before it pushed the block.
+        let seen = if how == Touch::Untouched { 1 } else { size };
+        for offset in (0..seen).step_by(super::PAGE) {
+            // SAFETY: `offset < seen <= size`, and the producer wrote that byte before it pushed the block.
             let byte = unsafe { start.add(offset).read_volatile() };
             sum.set(sum.get().wrapping_add(byte));
         }
