@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -17,7 +18,10 @@ const BATCHES: usize = 15;
 /// A cell stops with this many batches once its time is up: operations may be slow, and the machine busy.
 const FEWEST: usize = 3;
 /// Budgets of time that a cell may take to get all its batches undisturbed.
-const PATIENCE: f64 = 3.0;
+const PATIENCE: f64 = 6.0;
+
+/// The part of a batch that a team has to work at the same time for it to count.
+const TOGETHER: f64 = 0.8;
 
 /// The quantile of the batches that counts, as a divisor.
 #[derive(Clone, Copy)]
@@ -237,7 +241,7 @@ impl Meter {
             kept.push(batch.ns / ops as f64);
         }
         let faults = minor_faults() - faults;
-        if times.len() < FEWEST {
+        if times.is_empty() {
             times.append(&mut disturbed);
         }
         times.sort_by(f64::total_cmp);
@@ -367,23 +371,25 @@ pub fn team<W: FnMut(u64)>(
     make: impl Fn(usize) -> W + Sync,
 ) -> Sample {
     let mut meter = Meter::start(budget);
-    let line = Line::new(threads);
+    let line = Line::new(threads, clock);
     thread::scope(|scope| {
         for index in 0..threads {
             let (make, line) = (&make, &line);
             scope.spawn(move || {
                 pin(index, threads);
                 let mut work = make(index);
-                while let Some(ops) = line.order() {
-                    WAITED.set(Duration::ZERO);
+                loop {
+                    // Also while it waits for the others to be awake: they would start without it.
                     let preempted = preemptions();
-                    let start = clock.now();
+                    let Some(ops) = line.order() else { break };
+                    WAITED.set(Duration::ZERO);
+                    let (begin, start) = (Clock::Wall.now(), clock.now());
                     work(ops);
-                    let mut took = clock.now() - start;
+                    let (mut took, end) = (clock.now() - start, Clock::Wall.now());
                     if clock == Clock::Work {
                         took = took.saturating_sub(WAITED.get());
                     }
-                    line.done(took, preemptions() - preempted);
+                    line.done(took, begin..end, preemptions() - preempted);
                 }
             });
         }
@@ -398,6 +404,8 @@ pub fn team<W: FnMut(u64)>(
 /// Where a team waits for its orders, and starts together.
 struct Line {
     threads: usize,
+    /// All are to be at work at the same time, each on a core of its own.
+    side_by_side: bool,
     gate: Barrier,
     /// Operations of the coming batch; 0 ends the team.
     ops: AtomicU64,
@@ -407,17 +415,27 @@ struct Line {
     spent: AtomicU64,
     /// Times that any was made to give up its core.
     preempted: AtomicI64,
+    /// When the first and the last began, and the first and the last ended, in nanoseconds.
+    first_begin: AtomicU64,
+    last_begin: AtomicU64,
+    first_end: AtomicU64,
+    last_end: AtomicU64,
 }
 
 impl Line {
-    fn new(threads: usize) -> Self {
+    fn new(threads: usize, clock: Clock) -> Self {
         Self {
             threads,
+            side_by_side: clock == Clock::Wall && threads <= cores(),
             gate: Barrier::new(threads + 1),
             ops: AtomicU64::new(0),
             awake: AtomicUsize::new(0),
             spent: AtomicU64::new(0),
             preempted: AtomicI64::new(0),
+            first_begin: AtomicU64::new(0),
+            last_begin: AtomicU64::new(0),
+            first_end: AtomicU64::new(0),
+            last_end: AtomicU64::new(0),
         }
     }
 
@@ -428,7 +446,7 @@ impl Line {
         if ops == 0 {
             return None;
         }
-        if self.threads <= cores() {
+        if self.side_by_side {
             // The barrier wakes threads one by one, tens of microseconds apart.
             let mine = self.awake.fetch_add(1, Relaxed);
             let all = (mine / self.threads + 1) * self.threads;
@@ -439,7 +457,12 @@ impl Line {
         Some(ops)
     }
 
-    fn done(&self, took: Duration, preempted: i64) {
+    fn done(&self, took: Duration, during: Range<Duration>, preempted: i64) {
+        let (begin, end) = (during.start.as_nanos() as u64, during.end.as_nanos() as u64);
+        self.first_begin.fetch_min(begin, Relaxed);
+        self.last_begin.fetch_max(begin, Relaxed);
+        self.first_end.fetch_min(end, Relaxed);
+        self.last_end.fetch_max(end, Relaxed);
         self.spent.fetch_add(took.as_nanos() as u64, Relaxed);
         self.preempted.fetch_add(preempted, Relaxed);
         self.gate.wait();
@@ -450,12 +473,27 @@ impl Line {
         self.ops.store(ops, Relaxed);
         self.spent.store(0, Relaxed);
         self.preempted.store(0, Relaxed);
+        self.first_begin.store(u64::MAX, Relaxed);
+        self.last_begin.store(0, Relaxed);
+        self.first_end.store(u64::MAX, Relaxed);
+        self.last_end.store(0, Relaxed);
         self.gate.wait();
         self.gate.wait();
         Batch {
             ns: self.spent.load(Relaxed) as f64 / self.threads as f64,
-            undisturbed: self.preempted.load(Relaxed) == 0,
+            undisturbed: !self.side_by_side
+                || self.preempted.load(Relaxed) == 0 && self.together() >= TOGETHER,
         }
+    }
+
+    /// The part of the last batch's time in which all threads were at work: a virtual core can be taken away unseen.
+    fn together(&self) -> f64 {
+        let all = self
+            .first_end
+            .load(Relaxed)
+            .saturating_sub(self.last_begin.load(Relaxed));
+        let any = self.last_end.load(Relaxed) - self.first_begin.load(Relaxed);
+        all as f64 / any.max(1) as f64
     }
 
     fn end(&self) {

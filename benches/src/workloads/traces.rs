@@ -31,7 +31,7 @@ fn cases() -> Vec<Case> {
     let contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
     ["digits", "image", "expr", "pipeline"]
         .map(|name| {
-            let quick = name == "expr" || name == "pipeline";
+            let quick = name == "expr";
             Case {
                 quick,
                 touch: Touch::Page,
