@@ -49,6 +49,8 @@ pub struct Budget {
     pub time: Duration,
     /// What is counted.
     pub count: Count,
+    /// The cell's time is the mean of its batches: operations that differ in cost must not be picked from.
+    pub averaged: bool,
 }
 
 /// What a cell counts.
@@ -63,6 +65,11 @@ pub enum Count {
 }
 
 impl Budget {
+    /// For operations that differ in cost.
+    pub fn averaged(self) -> Self {
+        Self { averaged: true, ..self }
+    }
+
     /// For work that settles slowly.
     pub fn longer(self, times: u32) -> Self {
         Self {
@@ -246,7 +253,11 @@ impl Meter {
         }
         times.sort_by(f64::total_cmp);
         let timed = ops * batches as u64;
-        let ns_per_op = times[times.len() / quantile as usize];
+        let ns_per_op = if budget.averaged {
+            times.iter().sum::<f64>() / times.len() as f64
+        } else {
+            times[times.len() / quantile as usize]
+        };
         let [syscalls_per_op, instructions_per_op] =
             self.count(run, ops.max(enough(ns_per_op)), threads);
         Sample {

@@ -112,10 +112,7 @@ impl Plan {
                     } else {
                         Count::Nothing
                     };
-                    match cell.measure(Budget {
-                        time: self.budget,
-                        count,
-                    })? {
+                    match cell.measure(Budget { time: self.budget, count, averaged: false })? {
                         Answer::Measured(mut sample) => {
                             if round == 0 && self.instructions && cell.can_be_simulated() {
                                 sample.instructions_per_op =
@@ -205,10 +202,7 @@ impl Cell<'_> {
             valgrind
                 .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
                 .arg(self.program);
-            let budget = Budget {
-                time: Duration::ZERO,
-                count: Count::Outside(ops),
-            };
+            let budget = Budget { time: Duration::ZERO, count: Count::Outside(ops), averaged: false };
             let output = match self.command(valgrind, budget)?.output() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 output => output?,

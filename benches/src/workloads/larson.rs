@@ -22,7 +22,7 @@ pub const LARSON: Workload = Workload {
             name,
             Larson {
                 case,
-                budget: budget.longer(LONGER),
+                budget: budget.longer(LONGER).averaged(),
                 timed: false,
             },
         )
@@ -40,7 +40,7 @@ pub const LATENCY: Workload = Workload {
             name,
             Larson {
                 case,
-                budget: budget.longer(LONGER),
+                budget: budget.longer(LONGER).averaged(),
                 timed: true,
             },
         )
