@@ -73,17 +73,22 @@ pub mod pool {
     /// Cores of one slab.
     pub const CORES_PER_SLAB: usize = 4;
     /// Bytes that one magazine may hold.
-    pub const MAGAZINE_BYTES: usize = 512 << 10;
+    pub const MAGAZINE_BYTES: usize = 64 << 10;
     /// Largest default class, in bytes.
     pub const MAX_CLASS: usize = 1 << 30;
     /// Bytes that the classes touched by one thread may keep in its cache (C).
-    pub const CACHE_BUDGET: usize = 8 << 20;
+    pub const CACHE_BUDGET: usize = 2 << 20;
+    /// Bytes that a pool may hold whatever its recent peak is. Without it a program that lives on
+    /// 2 MiB would fault its memory in again and again (trace `digits`).
+    pub const FLOOR: usize = 8 << 20;
     /// Requests from this size up may be served by a larger resting block.
     pub const REUSE_FROM: usize = 64 << 10;
     /// Classes above its own that may serve a request: four would be twice the size.
     pub const REUSE_CLASSES: usize = 3;
+    /// Interval of ageing on slow paths.
+    pub const INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
     /// Slack over the recent peak, in 1024ths.
-    pub const SLACK_1024: u64 = 205;
+    pub const SLACK_1024: u64 = 307;
     /// Exchanges and births in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
 }
