@@ -85,6 +85,13 @@ impl<T: Element> Buffer<T> {
         (this.block, this.ptr, this.len)
     }
 
+    /// The control block; the buffer owns it.
+    #[cfg(feature = "ndarray")]
+    #[inline]
+    pub(crate) fn block(&self) -> &'static Block {
+        self.block
+    }
+
     /// Elements in the buffer.
     #[inline]
     #[must_use]

@@ -2,6 +2,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub mod array;
 mod block;
 mod buffer;
 pub mod class;
@@ -37,6 +40,9 @@ pub mod count {
 }
 
 pub use allocator::BufferAllocator;
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub use array::{ArrayError, PoolArray, SharedArray};
 pub use buffer::Buffer;
 pub use constants::pool::MIN_ALIGN;
 pub use element::Element;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use ndpool::allocator::{BufferAllocator, Limited, System, Tracked};
 use ndpool::Pool;
+use ndpool::allocator::{BufferAllocator, Limited, System, Tracked};
 use ndpool::conformance::{Report, check};
 
 mod hostile;
