@@ -92,6 +92,14 @@ impl<T: Element> Buffer<T> {
         self.block
     }
 
+    /// Whether the buffer starts where its block does, so that sharing it moves nothing.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn is_at_base(&self) -> bool {
+        // SAFETY: the buffer owns its block.
+        let base = unsafe { self.block.payload(|payload| payload.base) };
+        base.addr() == self.ptr.addr().get()
+    }
+
     /// Elements in the buffer.
     #[inline]
     #[must_use]

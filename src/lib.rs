@@ -42,7 +42,7 @@ pub mod count {
 pub use allocator::BufferAllocator;
 #[cfg(feature = "ndarray")]
 #[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
-pub use array::{ArrayError, PoolArray, SharedArray};
+pub use array::{ArrayError, Disposable, PoolArray, Scope, SharedArray, Temp};
 pub use buffer::Buffer;
 pub use constants::pool::MIN_ALIGN;
 pub use element::Element;

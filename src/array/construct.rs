@@ -9,6 +9,7 @@ use super::error::{ArrayError, settle};
 use super::layout::Layout;
 use super::memory::Memory;
 use super::owned::{PoolArray, copy_of};
+use super::scope::{Scope, Temp};
 use crate::element::Element;
 use crate::pool::Pool;
 
@@ -50,6 +51,12 @@ macro_rules! constructors {
             }
         )*}
 
+        constructors!(@scope $(
+            $(#[$doc])*
+            fn $name / $try_name [$($generics)*] ($($arg: $type),*) -> [$element, $dim]
+            where [$($bounds)*];
+        )*);
+
         $(
             $(#[$doc])*
             /// In the ambient pool of the thread; see [`Pool::enter`].
@@ -78,6 +85,45 @@ macro_rules! constructors {
                 body(Memory::ambient() $(, $arg)*)
             }
         )*
+    };
+    // A handle cannot be written, so the first constructor, of unspecified contents, has no place
+    // in a scope.
+    (@scope
+        $(#[$_doc:meta])*
+        fn uninit / try_uninit $_generics:tt $_args:tt -> $_result:tt where $_bounds:tt;
+        $(
+            $(#[$doc:meta])*
+            fn $name:ident / $try_name:ident [$($generics:tt)*] ($($arg:ident: $type:ty),*)
+                -> [$element:ty, $dim:ty]
+            where [$($bounds:tt)*];
+        )*
+    ) => {
+        /// Constructors of arrays in this scope; row-major, or column-major with
+        /// [`ShapeBuilder::f`].
+        impl Scope {$(
+            $(#[$doc])*
+            ///
+            /// # Panics
+            /// If memory is refused or an argument does not fit, with the error's text.
+            #[track_caller]
+            pub fn $name<$($generics)*>(&self $(, $arg: $type)*) -> Temp<'_, $element, $dim>
+            where $($bounds)*
+            {
+                settle(self.$try_name($($arg),*))
+            }
+
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// [`ArrayError::Alloc`], or [`ArrayError::Shape`] if an argument does not fit.
+            pub fn $try_name<$($generics)*>(
+                &self $(, $arg: $type)*
+            ) -> Result<Temp<'_, $element, $dim>, ArrayError>
+            where $($bounds)*
+            {
+                self.try_add(self.pool().$try_name($($arg),*)?)
+            }
+        )*}
     };
 }
 

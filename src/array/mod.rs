@@ -31,6 +31,7 @@
 //! refused; each has a `try_` form that returns an [`ArrayError`].
 
 mod construct;
+mod disposable;
 mod elementwise;
 mod error;
 mod layout;
@@ -38,12 +39,15 @@ mod memory;
 mod operand;
 mod ops;
 mod owned;
+mod scope;
 mod shared;
 
 pub use construct::*;
+pub use disposable::Disposable;
 pub use elementwise::{Elementwise, Functions, Joined};
 pub use error::ArrayError;
 pub use memory::{Entered, Memory};
 pub use operand::{Broadcast, Operand};
 pub use owned::PoolArray;
+pub use scope::{Scope, Survive, Temp};
 pub use shared::SharedArray;

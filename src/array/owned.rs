@@ -71,6 +71,22 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         (self.buffer, layout)
     }
 
+    /// Gives up the array for its buffer and a read-only view of it.
+    ///
+    /// # Safety
+    /// The view is used while the buffer is kept where it is, and not written, only.
+    pub(crate) unsafe fn into_view(self) -> (ArrayView<'static, T, D>, Buffer<T>) {
+        let raw = self.view.raw_view();
+        // SAFETY: the view was valid; the caller's promise.
+        let view = unsafe { raw.deref_into_view() };
+        (view, self.buffer)
+    }
+
+    /// Whether sharing the array moves nothing.
+    pub(crate) fn is_at_base(&self) -> bool {
+        self.buffer.is_at_base()
+    }
+
     fn layout(&self) -> Layout<D> {
         let layout = Layout::of(&self.view, self.buffer.as_ptr(), self.buffer.len());
         layout.expect("the view of an array lies within its buffer")

@@ -78,6 +78,25 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         Ok(unsafe { Self::from_layout(buffer, &Layout::dense(dim, false)) })
     }
 
+    /// An array with a view of `buffer` that is there already.
+    ///
+    /// # Safety
+    /// The view lies in the buffer.
+    pub(crate) unsafe fn from_view(buffer: SharedBuffer<T>, view: &ArrayRef<T, D>) -> Self {
+        let layout = Layout::of(view, buffer.as_ptr(), buffer.len());
+        let layout = layout.expect("the view lies in the buffer");
+        // SAFETY: the layout was just checked.
+        unsafe { Self::from_layout(buffer, &layout) }
+    }
+
+    /// Gives up the array for its share and its view.
+    ///
+    /// # Safety
+    /// The view is used while the share is kept only.
+    pub(crate) unsafe fn into_view(self) -> (ArrayView<'static, T, D>, Option<SharedBuffer<T>>) {
+        (self.view, self.buffer)
+    }
+
     fn layout(&self) -> Layout<D> {
         let layout = match &self.buffer {
             Some(buffer) => Layout::of(&self.view, buffer.as_ptr(), buffer.len()),
