@@ -7,11 +7,13 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use crate::class;
 use crate::constants::pool as tuning;
 use crate::kernel;
 use crate::kernel::block::{Label, UNCLASSED};
+use crate::kernel::cache::Class;
 use crate::kernel::core::Backing;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
@@ -20,7 +22,8 @@ use crate::kernel::state::Released;
 use crate::pool::Reclaim;
 use crate::report::{self, Report};
 use crate::source::Source;
-use crate::thread;
+use crate::thread::{self, Place};
+use crate::trimmer::{self, Clock};
 use crate::tuning::CLASSES;
 
 /// A control block of the process.
@@ -107,6 +110,13 @@ pub(crate) struct Bound {
     pub(crate) charges: Box<[usize; CLASSES]>,
     pub(crate) rounds: Box<[u8; CLASSES]>,
     pub(crate) reclaim: Option<Reclaim>,
+    /// Classes above its own that may serve a request.
+    pub(crate) reuse: usize,
+    /// What stays unused for so long goes back.
+    pub(crate) interval: Duration,
+    /// The interval of the background trimmer, if the pool has one.
+    pub(crate) trimmer: Option<Duration>,
+    pub(crate) clock: Clock,
 }
 
 impl Bound {
@@ -118,7 +128,7 @@ impl Bound {
     /// Classes above `class` whose resting blocks may serve it.
     pub(crate) fn reach(&self, class: usize) -> usize {
         if class >= REUSE_FROM {
-            (class + REUSE_CLASSES).min(self.classes - 1)
+            (class + self.reuse).min(self.classes - 1)
         } else {
             class
         }
@@ -127,8 +137,6 @@ impl Bound {
 
 /// Classes from here on may be served by a larger resting block.
 const REUSE_FROM: usize = class::of(tuning::REUSE_FROM);
-/// How many classes larger: four are twice the size.
-const REUSE_CLASSES: usize = tuning::REUSE_CLASSES;
 
 impl Backing for Bound {
     type Payload = Payload;
@@ -167,6 +175,12 @@ impl Backing for Bound {
 
     fn budget(&self) -> usize {
         self.budget
+    }
+
+    fn stirred(&self) {
+        if self.trimmer.is_some() {
+            trimmer::stirred();
+        }
     }
 
     fn dealloc(&self, label: Label, payload: &Payload) {
@@ -250,7 +264,7 @@ pub(crate) unsafe fn give(block: &'static Block) {
         // SAFETY: the caller's block.
         let class = unsafe { block.label() }.class;
         // SAFETY: the block's own class and pool.
-        if unsafe { thread::push(thread::place(core), usize::from(class), block) } {
+        if unsafe { thread::push(Place::of(core), Class::new(class.into()), block) } {
             return;
         }
     }
@@ -286,7 +300,11 @@ pub(crate) unsafe fn give_slow(block: &'static Block) {
         // SAFETY: the block keeps the pool alive.
         unsafe { thread::cache(core) }
     };
-    // SAFETY: the caller's block, given up; the cache is this thread's, bound to the pool.
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
+    // SAFETY: as above; the cache is this thread's, bound to the pool.
+    unsafe { trimmer::tick(core, backing, cache) };
+    // SAFETY: the caller's block, given up.
     unsafe { core.give_slow(cache, block) };
 }
 

@@ -16,9 +16,9 @@ use crate::block::{self, Block};
 use crate::class;
 use crate::element::Element;
 use crate::error::AllocError;
-use crate::kernel::block::UNCLASSED;
+use crate::kernel::cache::Class;
 use crate::shared::SharedBuffer;
-use crate::thread;
+use crate::thread::{self, Place};
 use crate::tiers::{self, Taken};
 
 /// A unique, writable buffer of `len` elements.
@@ -30,8 +30,8 @@ pub struct Buffer<T: Element> {
     ptr: NonNull<T>,
     len: usize,
     block: &'static Block,
-    class: u8,
-    place: u8,
+    class: Class,
+    place: Place,
 }
 
 // SAFETY: the buffer owns its memory; elements are `Send`.
@@ -74,8 +74,8 @@ impl<T: Element> Buffer<T> {
             ptr,
             len,
             block,
-            class: if core.is_some() { class } else { UNCLASSED },
-            place: core.map_or(0, thread::place),
+            class: Class::new(class.into()),
+            place: core.map_or(Place::NONE, Place::of),
         }
     }
 
@@ -151,6 +151,14 @@ impl<T: Element> Buffer<T> {
             room
         };
         bytes / size
+    }
+
+    /// Bytes of the whole block that this buffer keeps: its class's, or a larger one's that served
+    /// it.
+    #[must_use]
+    pub fn retained_bytes(&self) -> usize {
+        // SAFETY: the buffer owns its block.
+        unsafe { self.block.payload(|payload| payload.capacity) }
     }
 
     /// Shares the buffer: counted from here on, and read-only while there is more than one owner.
@@ -370,7 +378,7 @@ impl<T: Element> Drop for Buffer<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the block's own class and pool; the buffer gives it up.
-        if unsafe { thread::push(self.place, usize::from(self.class), self.block) } {
+        if unsafe { thread::push(self.place, self.class, self.block) } {
             return;
         }
         // SAFETY: the buffer owned the block.

@@ -50,7 +50,8 @@ pub const fn of(size: usize) -> usize {
     } else {
         last
     };
-    let exponent = last.ilog2() as usize;
+    // Written as the inverse of a bit scan, so that it compiles to one.
+    let exponent = (last.leading_zeros() ^ (usize::BITS - 1)) as usize;
     // The top three bits of `last` are 4..=7 quarters.
     (last >> (exponent - 2)) + PER_DOUBLING * exponent - BIAS
 }

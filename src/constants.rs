@@ -73,7 +73,7 @@ pub mod pool {
     /// Cores of one slab.
     pub const CORES_PER_SLAB: usize = 4;
     /// Bytes that one magazine may hold.
-    pub const MAGAZINE_BYTES: usize = 512 << 10;
+    pub const MAGAZINE_BYTES: usize = 64 << 10;
     /// Largest default class, in bytes.
     pub const MAX_CLASS: usize = 1 << 30;
     /// Bytes that the classes touched by one thread may keep in its cache (C).
@@ -82,6 +82,8 @@ pub mod pool {
     pub const REUSE_FROM: usize = 64 << 10;
     /// Classes above its own that may serve a request: four would be twice the size.
     pub const REUSE_CLASSES: usize = 3;
+    /// Interval of ageing on slow paths.
+    pub const INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
     /// Slack over the recent peak, in 1024ths.
     pub const SLACK_1024: u64 = 205;
     /// Exchanges and births in one window of the recent peak.

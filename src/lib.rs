@@ -31,6 +31,7 @@ mod stats;
 mod sync;
 mod thread;
 mod tiers;
+mod trimmer;
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
 
@@ -51,3 +52,4 @@ pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
+pub use trimmer::abandoned_caches;

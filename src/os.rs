@@ -127,3 +127,19 @@ pub unsafe fn discard_pages(base: core::ptr::NonNull<u8>, len: usize) -> bool {
 pub unsafe fn discard_pages(_base: core::ptr::NonNull<u8>, _len: usize) -> bool {
     false
 }
+
+/// Registers what runs before a fork, and after it in the parent and in the child. Elsewhere there
+/// are no forks.
+pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    #[cfg(unix)]
+    {
+        // SAFETY: the handlers live as long as the process.
+        let result = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        // ENOMEM is the only failure: then a child keeps what other threads' caches held.
+        let _ = result;
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (prepare, parent, child);
+    }
+}

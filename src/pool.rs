@@ -6,6 +6,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::allocator::{BufferAllocator, System};
 use crate::block::{self, Bound, Core, WORLD};
@@ -18,8 +19,9 @@ use crate::kernel::ledger::Policy;
 use crate::shared::SharedBuffer;
 use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
-use crate::thread;
+use crate::thread::{self, Place};
 use crate::tiers;
+use crate::trimmer::{self, Clock};
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
 
 /// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
@@ -36,6 +38,9 @@ pub struct PoolBuilder {
     window: u64,
     budget: usize,
     reclaim: Option<Reclaim>,
+    reuse: usize,
+    interval: Duration,
+    trimmer: Option<Duration>,
 }
 
 impl Default for PoolBuilder {
@@ -49,6 +54,9 @@ impl Default for PoolBuilder {
             window: tuning::WINDOW,
             budget: tuning::CACHE_BUDGET,
             reclaim: None,
+            reuse: tuning::REUSE_CLASSES,
+            interval: tuning::INTERVAL,
+            trimmer: None,
         }
     }
 }
@@ -69,8 +77,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Most bytes that may rest in the depot (no cap but the footprint promise). Thread caches are
-    /// bounded by [`cache_budget`](Self::cache_budget).
+    /// Most bytes that may rest, in the depot and in thread caches together (no cap but the
+    /// footprint promise). A thread's cache counts with all that it has room for.
     #[must_use]
     pub fn cap(mut self, bytes: usize) -> Self {
         self.cap = bytes;
@@ -107,6 +115,30 @@ impl PoolBuilder {
     #[must_use]
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.budget = bytes;
+        self
+    }
+
+    /// How many size classes larger a resting block may be that serves a request of 64 KiB and
+    /// more (3: up to 1.75 times; four would be twice). It goes home to its own class.
+    #[must_use]
+    pub fn reuse_classes(mut self, classes: usize) -> Self {
+        self.reuse = classes;
+        self
+    }
+
+    /// What stays unused through a whole interval goes back to its source (1 s), on a tick that
+    /// slow paths take: without any request nothing ages.
+    #[must_use]
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Ages the pool from a background thread as well, at this interval: one thread a process,
+    /// which sleeps while nothing rests. The window of the recent peak is this interval then.
+    #[must_use]
+    pub fn trimmer(mut self, interval: Duration) -> Self {
+        self.trimmer = Some(interval.max(Duration::from_millis(1)));
         self
     }
 
@@ -154,6 +186,7 @@ impl PoolBuilder {
             policy: Policy {
                 slack: (self.slack * 1024.0) as u64,
                 window: self.window,
+                floor: self.budget,
                 cap: self.cap,
                 limit: self.limit,
             },
@@ -162,7 +195,12 @@ impl PoolBuilder {
             charges,
             rounds,
             reclaim: self.reclaim,
+            reuse: self.reuse,
+            interval: self.interval,
+            trimmer: self.trimmer,
+            clock: Clock::default(),
         };
+        trimmer::prepare_for_fork();
         // SAFETY: the world is a static.
         let core = unsafe { Core::open(&WORLD, bound) }.map_err(|_| {
             AllocError::new(
@@ -172,9 +210,12 @@ impl PoolBuilder {
                 "pool",
             )
         })?;
+        if let Some(interval) = self.trimmer {
+            trimmer::enrol(core, interval);
+        }
         Ok(Pool {
             core,
-            place: thread::place(core),
+            place: Place::of(core),
         })
     }
 }
@@ -182,8 +223,9 @@ impl PoolBuilder {
 /// Rounds of a magazine of blocks that occupy `charge` bytes each.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
     let by_bytes = (tuning::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
-    // Two magazines a class; a class that alone would exceed the budget goes to the depot.
-    if 2 * charge <= budget {
+    // Two magazines a class and one in flight; a class that alone would exceed the budget goes to
+    // the depot directly.
+    if charge.saturating_mul(3) <= budget {
         by_bytes as u8
     } else {
         0
@@ -194,7 +236,7 @@ fn rounds_of(charge: usize, budget: usize) -> u8 {
 /// buffers that are alive then stay valid, and their memory goes back to its source when they die.
 pub struct Pool {
     core: &'static Core,
-    place: u8,
+    place: Place,
 }
 
 // A pool's state is atomic throughout; a panic in a user's source cannot leave it half-done.
@@ -222,7 +264,7 @@ impl Pool {
         self.core
     }
 
-    pub(crate) fn place(&self) -> u8 {
+    pub(crate) fn place(&self) -> Place {
         self.place
     }
 
@@ -299,12 +341,32 @@ impl Pool {
         unsafe { self.core.trim(thread::existing_cache(self.core)) }
     }
 
+    /// Ends an interval of ageing now: what was not used since the last one goes back to its
+    /// source; returns the bytes.
+    pub fn age(&self) -> usize {
+        // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
+        unsafe { self.core.age(thread::existing_cache(self.core)) }
+    }
+
     /// What the pool has done and what it holds. Costs the hit path nothing; walks the caches of
     /// all threads.
     #[must_use]
     pub fn stats(&self) -> Stats {
         // SAFETY: `self` is a handle of the pool.
         unsafe { Stats::of(self.core) }
+    }
+
+    /// Births so far, births and exchanges so far, and bytes held now: what a check of the
+    /// footprint promise needs after every request, at the cost of three loads.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ledger(&self) -> (u64, u64, usize) {
+        let core = self.core;
+        (
+            core.numbers.births.get(),
+            core.ledger.ticks(),
+            core.ledger.held(),
+        )
     }
 
     /// Proves that every block of the pool is in exactly one place, and that the sums agree. To be

@@ -121,6 +121,23 @@ impl Counter {
         }
     }
 
+    /// Lowers the value to `n` if it is above.
+    pub fn lower(&self, n: u64) {
+        // Ordering: Relaxed - statistic; nothing is published through it.
+        if self.0.load(Ordering::Relaxed) > n {
+            // Ordering: Relaxed - as above.
+            self.0.fetch_min(n, Ordering::Relaxed);
+        }
+    }
+
+    /// Replaces `old` by `new`; says whether it did.
+    pub fn turn(&self, old: u64, new: u64) -> bool {
+        // Ordering: Relaxed - a clock's hand; nothing is published through it.
+        self.0
+            .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Replaces the value and returns what it was.
     pub fn replace(&self, n: u64) -> u64 {
         // Ordering: Relaxed - statistic; nothing is published through it.

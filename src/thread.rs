@@ -7,6 +7,7 @@ use core::cell::Cell;
 
 use crate::block::{Block, Cache, Core, Slot, WORLD};
 use crate::constants::kernel::POOLS_PER_TABLE;
+use crate::kernel::cache::Class;
 use crate::kernel::reach::{CLOSED, DEAD};
 use crate::kernel::tiers;
 
@@ -36,18 +37,35 @@ thread_local! {
     static LEAVER: Leaver = const { Leaver };
 }
 
-/// Place of a pool in the inline table.
-pub(crate) fn place(core: &Core) -> u8 {
-    (core.index() as usize).min(BEYOND) as u8
+/// Place of a pool in the inline table: below its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u8);
+
+impl Place {
+    /// A place where nothing is ever registered.
+    pub(crate) const NONE: Self = Self(BEYOND as u8);
+
+    /// The place of a pool.
+    pub(crate) fn of(core: &Core) -> Self {
+        Self((core.index() as usize).min(BEYOND) as u8)
+    }
+}
+
+impl Hot {
+    #[inline(always)]
+    fn cache(&self, place: Place) -> &'static Cache {
+        // SAFETY: a `Place` is at most `BEYOND`, the last index of the table.
+        unsafe { self.table.get_unchecked(usize::from(place.0)) }.get()
+    }
 }
 
 /// Pops a block of `class` from this thread's cache for the pool at `place`. The hit path.
 #[inline(always)]
-pub(crate) fn pop(place: u8, class: usize) -> Option<&'static Block> {
+pub(crate) fn pop(place: Place, class: Class) -> Option<&'static Block> {
     HOT.with(|hot| {
-        let cache = hot.table[usize::from(place) % POOLS_PER_TABLE].get();
+        let block = hot.cache(place).pop(class)?;
         // SAFETY: blocks are cells of a static arena.
-        cache.pop(class).map(|block| unsafe { &*block })
+        Some(unsafe { block.as_ref() })
     })
 }
 
@@ -57,12 +75,11 @@ pub(crate) fn pop(place: u8, class: usize) -> Option<&'static Block> {
 /// # Safety
 /// The block is of `class` and of a pool whose place this is, and the caller's alone.
 #[inline(always)]
-pub(crate) unsafe fn push(place: u8, class: usize, block: &'static Block) -> bool {
+pub(crate) unsafe fn push(place: Place, class: Class, block: &'static Block) -> bool {
     HOT.with(|hot| {
-        let cache = hot.table[usize::from(place) % POOLS_PER_TABLE].get();
         // SAFETY: a cache that accepts is bound to the pool that has this index now; and that is
         // the block's own, since a pool with a live block keeps its index.
-        unsafe { cache.push(class, block) }
+        unsafe { hot.cache(place).push(class, block) }
     })
 }
 
@@ -100,9 +117,9 @@ pub(crate) fn existing_cache(core: &Core) -> Option<&'static Cache> {
 }
 
 fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
-    let place = place(core);
-    if usize::from(place) != BEYOND {
-        hot.table[usize::from(place)].set(cache);
+    let place = Place::of(core);
+    if place != Place::NONE {
+        hot.table[usize::from(place.0)].set(cache);
     }
 }
 
@@ -111,9 +128,14 @@ fn claim(hot: &Hot) -> Option<&'static Slot> {
     if hot.exited.get() || LEAVER.try_with(|_| ()).is_err() {
         return None;
     }
-    let (_, slot) = WORLD.slots.claim().ok()?;
+    let slot = tiers::arrive(&WORLD)?;
     hot.slot.set(Some(slot));
     Some(slot)
+}
+
+/// The slot of this thread, if it has one.
+pub(crate) fn slot() -> Option<&'static Slot> {
+    HOT.with(|hot| hot.slot.get())
 }
 
 impl Drop for Leaver {

@@ -13,18 +13,20 @@ use crate::class;
 use crate::constants::pool::MIN_ALIGN;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::block::{Label, UNCLASSED};
+use crate::kernel::cache::Class;
 use crate::kernel::core::{Backing, BirthError};
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
-use crate::thread;
+use crate::thread::{self, Place};
+use crate::trimmer;
 
 /// A block that was just taken, with what a drop needs to know.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) block: &'static Block,
     pub(crate) base: NonNull<u8>,
-    pub(crate) class: u8,
-    pub(crate) place: u8,
+    pub(crate) class: Class,
+    pub(crate) place: Place,
     /// Whether the memory is known to be zero.
     pub(crate) zeroed: bool,
 }
@@ -52,18 +54,18 @@ fn overflow(align: usize) -> AllocError {
 #[inline(always)]
 pub(crate) unsafe fn take(
     core: &'static Core,
-    place: u8,
+    place: Place,
     bytes: usize,
     align: usize,
 ) -> Result<Taken, AllocError> {
-    let class = class::of(bytes);
+    let class = Class::new(class::of(bytes));
     if align <= MIN_ALIGN
         && let Some(block) = thread::pop(place, class)
     {
         return Ok(Taken {
             block,
             base: base_of(block),
-            class: class as u8,
+            class,
             place,
             zeroed: false,
         });
@@ -87,12 +89,12 @@ fn base_of(block: &'static Block) -> NonNull<u8> {
 /// As [`take`].
 pub(crate) unsafe fn take_zeroed(
     core: &'static Core,
-    place: u8,
+    place: Place,
     bytes: usize,
     align: usize,
 ) -> Result<Taken, AllocError> {
     let hit = if align <= MIN_ALIGN {
-        thread::pop(place, class::of(bytes))
+        thread::pop(place, Class::new(class::of(bytes)))
     } else {
         None
     };
@@ -141,8 +143,8 @@ fn described(core: &'static Core, block: &'static Block, zeroed: bool) -> Taken 
         block,
         base: base_of(block),
         // SAFETY: the block was just taken: the caller's alone.
-        class: unsafe { block.label() }.class,
-        place: thread::place(core),
+        class: Class::new(unsafe { block.label() }.class.into()),
+        place: Place::of(core),
         zeroed,
     }
 }
@@ -172,6 +174,8 @@ pub(crate) unsafe fn take_slow(
     };
     // SAFETY: the caller's promise.
     let cache = unsafe { thread::cache(core) };
+    // SAFETY: the caller's promise; the cache is this thread's.
+    unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
     if let Some(block) = unsafe { core.take_slow(cache, class) } {
         return Ok(described(core, block, false));
@@ -199,7 +203,7 @@ pub(crate) unsafe fn beside(
     // SAFETY: cores are cells of a static arena.
     match unsafe { core.as_ref() } {
         // SAFETY: the caller's block keeps the pool alive.
-        Some(core) => unsafe { take(core, thread::place(core), bytes, align) },
+        Some(core) => unsafe { take(core, Place::of(core), bytes, align) },
         None => Err(AllocError::new(
             AllocErrorKind::Unsupported,
             bytes,
@@ -334,39 +338,40 @@ unsafe fn admit(
     cache: Option<&'static Cache>,
 ) -> Result<(), AllocError> {
     loop {
-        let refusal = match core.ledger.admit(charge, &backing.policy) {
+        match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
-            Err(refusal) => refusal,
-        };
-        if core.evict_largest() {
-            continue;
+            Err(_) if core.evict_largest() => continue,
+            Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }
-        let refusal = match refusal {
-            Refusal::Limit(reserved) => reserved,
-            // Nothing rests that could go first: what is held is in use.
-            Refusal::Promise => match core.ledger.admit_bare(charge, &backing.policy) {
-                Ok(()) => return Ok(()),
-                Err(Refusal::Limit(reserved)) => reserved,
-                Err(Refusal::Promise) => continue,
-            },
-        };
+        // The depot is empty. Without a limit what is held is in use, and the promise holds by
+        // itself; at the limit, everybody's caches come next. Another trimmer may hold blocks:
+        // this waits for it, and the limit decides again after.
+        if core.ledger.admit_bare(charge, &backing.policy).is_ok() {
+            return Ok(());
+        }
         // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
-        if unsafe { core.trim(cache) } > 0 || backing.reclaim(charge) {
-            continue;
+        let freed = unsafe { core.trim(cache) };
+        let reserved = match core.ledger.admit_bare(charge, &backing.policy) {
+            Ok(()) => return Ok(()),
+            Err(Refusal::Limit(reserved)) => reserved,
+            Err(Refusal::Promise) => continue,
+        };
+        if freed == 0 && !backing.reclaim(charge) {
+            return Err(refused(core, backing, layout, reserved));
         }
-        let resting = core.ledger.resting();
-        return Err(AllocError::new(
-            AllocErrorKind::LimitExceeded,
-            layout.size(),
-            layout.align(),
-            NAME,
-        )
-        .with_limit(
-            refusal.saturating_sub(resting),
-            resting,
-            backing.policy.limit,
-        ));
     }
+}
+
+#[cold]
+fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> AllocError {
+    let resting = core.ledger.resting().min(reserved);
+    AllocError::new(
+        AllocErrorKind::LimitExceeded,
+        layout.size(),
+        layout.align(),
+        NAME,
+    )
+    .with_limit(reserved - resting, resting, backing.policy.limit)
 }
 
 /// A block for memory that belongs to no pool.

@@ -86,6 +86,10 @@ fn blocks_longer_than_asked_never_make_accounting_drift_f68() {
         settled(node.inner().inner());
         assert_eq!(node.inner().used(), 0);
     }
+    // A length that the upstream keeps to itself is cut off by the first adaptor, whichever it is.
+    let node = Limited::new("node", PLENTY, Secretive(AtomicU64::new(0)));
+    passes(&node);
+    assert_eq!(node.used(), 0);
     // Asked, returned or between: the charge is the class, and so is the discharge.
     let node = Limited::new("node", PLENTY, Rounding);
     for (size, class) in [(1, 48), (48, 48), (49, 96), (1000, 1008)] {

@@ -240,7 +240,8 @@ fn stats_and_audit_balance_over_threads_exits_and_trims() {
         .collect();
     for _ in 0..3 {
         thread::scope(|scope| {
-            for seed in 0..4usize {
+            // Joined by hand: a scope alone does not wait for thread-local destructors.
+            let workers = [0, 1, 2, 3].map(|seed| {
                 let pool = &pool;
                 scope.spawn(move || {
                     let mut held = Vec::new();
@@ -250,7 +251,10 @@ fn stats_and_audit_balance_over_threads_exits_and_trims() {
                             held.swap_remove(n % held.len());
                         }
                     }
-                });
+                })
+            });
+            for worker in workers {
+                worker.join().unwrap();
             }
         });
         let audit = pool.audit().unwrap();

@@ -5,7 +5,6 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::ledger::{Entry, Ledger, Misuse};
 use super::{BufferAllocator, cut, empty};
@@ -28,8 +27,8 @@ pub struct Tracked<A> {
     inner: A,
     ledger: Option<Ledger>,
     live_blocks: Counter,
-    live_bytes: AtomicU64,
-    peak_bytes: AtomicU64,
+    live_bytes: Counter,
+    peak_bytes: Counter,
     total_blocks: Counter,
     total_bytes: Counter,
     refused: Counter,
@@ -101,8 +100,8 @@ impl<A> Tracked<A> {
             inner,
             ledger,
             live_blocks: Counter::new(),
-            live_bytes: AtomicU64::new(0),
-            peak_bytes: AtomicU64::new(0),
+            live_bytes: Counter::new(),
+            peak_bytes: Counter::new(),
             total_blocks: Counter::new(),
             total_bytes: Counter::new(),
             refused: Counter::new(),
@@ -123,10 +122,8 @@ impl<A> Tracked<A> {
             .unwrap_or_default();
         Report {
             live_blocks: self.live_blocks.get(),
-            // Ordering: Relaxed - statistic; nothing is published through it.
-            live_bytes: self.live_bytes.load(Ordering::Relaxed),
-            // Ordering: Relaxed - statistic; nothing is published through it.
-            peak_bytes: self.peak_bytes.load(Ordering::Relaxed),
+            live_bytes: self.live_bytes.get(),
+            peak_bytes: self.peak_bytes.get(),
             total_blocks: self.total_blocks.get(),
             total_bytes: self.total_bytes.get(),
             refused: self.refused.get(),
@@ -147,16 +144,13 @@ impl<A> Tracked<A> {
     fn add_bytes(&self, bytes: usize) {
         let bytes = bytes as u64;
         self.total_bytes.add(bytes);
-        // Ordering: Relaxed - statistic; nothing is published through it.
-        let live = self.live_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Ordering: Relaxed - statistic; nothing is published through it.
-        self.peak_bytes.fetch_max(live, Ordering::Relaxed);
+        let live = self.live_bytes.tick(bytes) + bytes;
+        self.peak_bytes.raise(live);
     }
 
     /// `bytes` fewer are out.
     fn sub_bytes(&self, bytes: usize) {
-        // Ordering: Relaxed - statistic; nothing is published through it.
-        self.live_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.live_bytes.sub(bytes as u64);
     }
 
     fn enter(&self, block: NonNull<[u8]>, layout: Layout) {

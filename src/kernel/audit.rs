@@ -97,7 +97,7 @@ impl<S: Backing> Core<S> {
                 if is_own {
                     cache.bias.leave();
                 } else {
-                    cache.bias.restore();
+                    self.restore_cache(cache);
                 }
             }
         }

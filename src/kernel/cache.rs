@@ -3,30 +3,32 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use super::arena::Cell;
 use super::block::Block;
 use super::core::{Backing, Core};
 use super::magazine::Magazine;
 use super::reach::Bias;
-use super::sync::{Tally, UnsafeCell, array, const_fn};
+use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
 use super::tuning::CLASSES;
 
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
 struct Shelf<S: Backing> {
     loaded: *const Magazine<S>,
+    previous: *const Magazine<S>,
     len: u32,
     room: u32,
-    previous: *const Magazine<S>,
 }
 
-/// A class's place in the cache.
+/// A class's place in the cache: 32 bytes, so that its address is a shift.
 struct Place<S: Backing> {
     shelf: UnsafeCell<Shelf<S>>,
     takes: Tally,
-    gives: Tally,
 }
+
+/// Places of a cache: one a class, and one that is never stocked, for everything without a class.
+const PLACES: usize = CLASSES + 1;
 
 /// The cache.
 pub struct Cache<S: Backing> {
@@ -35,8 +37,39 @@ pub struct Cache<S: Backing> {
     core: UnsafeCell<*const Core<S>>,
     /// Bytes of the budget that the touched classes have charged.
     charged: UnsafeCell<usize>,
-    places: [Place<S>; CLASSES],
+    life: Tally,
+    /// Sum of the counts when a trimmer last looked.
+    last_use: Counter,
+    places: [Place<S>; PLACES],
+    gives: [Tally; PLACES],
 }
+
+/// A class's index into a cache, checked once: at most `CLASSES`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class(u8);
+
+impl Class {
+    /// What has no class: its place is never stocked.
+    pub const NONE: Self = Self(CLASSES as u8);
+
+    /// The class, or none where `class` is out of the table.
+    #[inline(always)]
+    pub fn new(class: usize) -> Self {
+        Self(if class < CLASSES {
+            class as u8
+        } else {
+            CLASSES as u8
+        })
+    }
+
+    /// The index.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+const _: () = assert!(PLACES <= 256);
 
 // SAFETY: the shelves are touched only by who is inside the lock; the rest is atomic.
 unsafe impl<S: Backing> Send for Cache<S> {}
@@ -49,6 +82,17 @@ impl<S: Backing> Cell for Cache<S> {
     fn new(_index: u32) -> Self {
         Self::vacant()
     }
+}
+
+/// Whether a class may use its shelf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShelfState {
+    /// It has magazines.
+    Stocked,
+    /// It has none, and the budget has room for them.
+    Affordable,
+    /// It has none, and the budget is spent.
+    OverBudget,
 }
 
 /// What came out of a shelf: up to two magazines with their lengths recorded in them.
@@ -65,44 +109,54 @@ impl<S: Backing> Cache<S> {
                 bias: Bias::vacant(),
                 core: UnsafeCell::new(ptr::null()),
                 charged: UnsafeCell::new(0),
+                life: Tally::new(),
+                last_use: Counter::new(),
                 places: array![Place {
                     shelf: UnsafeCell::new(Shelf {
                         loaded: ptr::null(),
+                        previous: ptr::null(),
                         len: 0,
                         room: 0,
-                        previous: ptr::null(),
                     }),
                     takes: Tally::new(),
-                    gives: Tally::new(),
-                }; CLASSES],
+                }; PLACES],
+                gives: array![Tally::new(); PLACES],
             }
         }
     }
 
+    #[inline(always)]
+    fn place(&self, class: Class) -> &Place<S> {
+        // SAFETY: a `Class` is at most `CLASSES`, and there is one place more than that.
+        unsafe { self.places.get_unchecked(class.index()) }
+    }
+
     /// Owner: pops a block of `class` from the loaded magazine. The hit path.
     #[inline(always)]
-    pub fn pop(&self, class: usize) -> Option<*const Block<S>> {
-        let place = self.places.get(class)?;
+    pub fn pop(&self, class: Class) -> Option<NonNull<Block<S>>> {
         if !self.bias.enter() {
             return None;
         }
+        let place = self.place(class);
         let block = place.shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
-            if shelf.len == 0 {
-                return None;
-            }
-            shelf.len -= 1;
+            let len = shelf.len.checked_sub(1)?;
+            shelf.len = len;
             // SAFETY: with a length above 0 there is a loaded magazine, and it is the shelf's.
             let loaded = unsafe { &*shelf.loaded };
             // SAFETY: the slot is below the length that was.
-            Some(unsafe { loaded.round(shelf.len) })
+            let block = unsafe { loaded.round(len) };
+            // SAFETY: a round is a block.
+            Some(unsafe { NonNull::new_unchecked(block.cast_mut()) })
         });
-        if block.is_some() {
-            place.takes.add(1);
-        }
+        let Some(block) = block else {
+            self.bias.leave();
+            return None;
+        };
+        place.takes.add(1);
         self.bias.leave();
-        block
+        Some(block)
     }
 
     /// Owner: pushes a block of `class` onto the loaded magazine. The hit path. `false` hands the
@@ -111,31 +165,32 @@ impl<S: Backing> Cache<S> {
     /// # Safety
     /// The block is of this class and of this cache's pool, and the caller's alone.
     #[inline(always)]
-    pub unsafe fn push(&self, class: usize, block: *const Block<S>) -> bool {
-        let Some(place) = self.places.get(class) else {
-            return false;
-        };
+    pub unsafe fn push(&self, class: Class, block: *const Block<S>) -> bool {
         if !self.bias.enter() {
             return false;
         }
-        let pushed = place.shelf.with_mut(|shelf| {
+        let pushed = self.place(class).shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
-            if shelf.len == shelf.room {
+            let len = shelf.len;
+            if len == shelf.room {
                 return false;
             }
             // SAFETY: with room above 0 there is a loaded magazine, and it is the shelf's.
             let loaded = unsafe { &*shelf.loaded };
             // SAFETY: the room is at most the magazine's number of slots.
-            unsafe { loaded.set_round(shelf.len, block) };
-            shelf.len += 1;
+            unsafe { loaded.set_round(len, block) };
+            shelf.len = len + 1;
             true
         });
-        if pushed {
-            place.gives.add(1);
+        if !pushed {
+            self.bias.leave();
+            return false;
         }
+        // SAFETY: a `Class` is at most `CLASSES`, and there is one tally more than that.
+        unsafe { self.gives.get_unchecked(class.index()) }.add(1);
         self.bias.leave();
-        pushed
+        true
     }
 
     /// Owner: brings the previous magazine forward if it suits: a non-empty one for a take, an
@@ -170,24 +225,32 @@ impl<S: Backing> Cache<S> {
         swapped
     }
 
-    /// Owner: whether the shelf has magazines, or the budget has room for `cost` bytes more.
-    pub fn admits(&self, class: usize, cost: usize, budget: usize) -> bool {
+    /// Owner: whether the shelf has magazines already, or else whether the budget has room for
+    /// `cost` bytes more. `None` if the lock was refused.
+    pub fn shelf_state(&self, class: usize, cost: usize, budget: usize) -> Option<ShelfState> {
         if !self.bias.enter() {
-            return false;
+            return None;
         }
         // SAFETY: the owner is inside: nobody else touches the shelf.
-        let touched = self.places[class]
+        let room = self.places[class]
             .shelf
-            .with(|shelf| unsafe { (*shelf).room > 0 });
+            .with(|shelf| unsafe { (*shelf).room });
         // SAFETY: as above.
         let charged = self.charged.with(|charged| unsafe { *charged });
         self.bias.leave();
-        touched || charged.saturating_add(cost) <= budget
+        Some(if room > 0 {
+            ShelfState::Stocked
+        } else if charged.saturating_add(cost) <= budget {
+            ShelfState::Affordable
+        } else {
+            ShelfState::OverBudget
+        })
     }
 
     /// Owner: loads `magazine`, moves the loaded one to previous, and hands out the previous one
-    /// (null if there was none). A shelf touched for the first time charges `cost` bytes. `None`
-    /// if the lock was refused: the magazine is the caller's still.
+    /// (null if there was none). `cost` bytes, which the caller has stocked, are charged. `None` if
+    /// the lock was refused, or if a cost was named for a shelf that was stocked in the meantime or
+    /// none for one that was emptied: magazine and cost are the caller's still.
     ///
     /// # Safety
     /// The magazine is the caller's, its rounds are of this class and pool; `room` is at most its
@@ -205,10 +268,13 @@ impl<S: Backing> Cache<S> {
         if !self.bias.enter() {
             return None;
         }
-        let (displaced, first) = place.shelf.with_mut(|shelf| {
+        let displaced = place.shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
             let first = shelf.loaded.is_null();
+            if first != (cost > 0) {
+                return None;
+            }
             if !first {
                 // SAFETY: the shelf's own magazine.
                 let loaded = unsafe { &*shelf.loaded };
@@ -219,14 +285,14 @@ impl<S: Backing> Cache<S> {
             shelf.loaded = magazine;
             shelf.len = len;
             shelf.room = room;
-            (displaced, first)
+            Some(displaced)
         });
-        if first {
+        if displaced.is_some() {
             // SAFETY: the owner is inside.
             self.charged.with_mut(|charged| unsafe { *charged += cost });
         }
         self.bias.leave();
-        Some(displaced)
+        displaced
     }
 
     /// Owner: empties a shelf. `None` if the lock was refused.
@@ -258,9 +324,9 @@ impl<S: Backing> Cache<S> {
             let magazines = [shelf.loaded, shelf.previous];
             *shelf = Shelf {
                 loaded: ptr::null(),
+                previous: ptr::null(),
                 len: 0,
                 room: 0,
-                previous: ptr::null(),
             };
             Emptied { magazines }
         })
@@ -289,34 +355,49 @@ impl<S: Backing> Cache<S> {
         });
     }
 
-    /// Nothing is charged any more: every shelf was emptied.
+    /// Nothing is charged any more: every shelf was emptied. Returns what was charged.
     ///
     /// # Safety
     /// As [`empty`](Self::empty).
-    pub unsafe fn discharge(&self) {
-        // SAFETY: the caller's promise.
-        self.charged.with_mut(|charged| unsafe { *charged = 0 });
+    pub unsafe fn discharge(&self) -> usize {
+        self.charged.with_mut(|charged| {
+            // SAFETY: the caller's promise.
+            core::mem::take(unsafe { &mut *charged })
+        })
     }
 
     /// Owner: [`discharge`](Self::discharge) inside the lock.
-    pub fn discharge_by_owner(&self) {
-        if self.bias.enter() {
-            // SAFETY: the owner is inside.
-            unsafe { self.discharge() };
-            self.bias.leave();
+    pub fn discharge_by_owner(&self) -> usize {
+        if !self.bias.enter() {
+            return 0;
         }
+        // SAFETY: the owner is inside.
+        let charged = unsafe { self.discharge() };
+        self.bias.leave();
+        charged
     }
 
     /// New owner: binds the cache to a pool, with nothing charged.
     ///
     /// # Safety
-    /// The caller has just claimed the thread slot and holds the cache vacant.
+    /// The caller has the thread slot, the cache is vacant, and the caller holds a handle or a
+    /// block of the pool.
     pub unsafe fn bind(&self, core: *const Core<S>) {
         // SAFETY: nobody reads the binding of a vacant cache.
         self.core.with_mut(|place| unsafe { *place = core });
         // SAFETY: as above.
         self.charged.with_mut(|place| unsafe { *place = 0 });
-        self.reset_tallies();
+        // A former thread's counts stay where they are while the pool is the same.
+        // SAFETY: the caller holds a handle or a block of the pool.
+        let life = unsafe { &*core }.life();
+        if self.life.get() != life {
+            for (place, gives) in self.places.iter().zip(&self.gives) {
+                place.takes.reset();
+                gives.reset();
+            }
+            self.life.reset();
+            self.life.add(life);
+        }
     }
 
     /// The pool's core that the owner has bound.
@@ -328,17 +409,21 @@ impl<S: Backing> Cache<S> {
         self.core.with(|core| unsafe { *core })
     }
 
-    /// Owner: counts from 0 again.
-    pub fn reset_tallies(&self) {
-        for place in &self.places {
-            place.takes.reset();
-            place.gives.reset();
-        }
+    /// Number of the pool that the counts are of.
+    pub fn life(&self) -> u64 {
+        self.life.get()
+    }
+
+    /// Trimmer: whether the owner has used the cache since the last call. Trimmers take turns.
+    pub fn was_used(&self) -> bool {
+        let takes = self.places.iter().map(|place| place.takes.get());
+        let gives = self.gives.iter().map(Tally::get);
+        let now = takes.chain(gives).fold(0u64, u64::wrapping_add);
+        self.last_use.replace(now) != now
     }
 
     /// Takes and gives of `class` that this cache has served.
     pub fn tallies(&self, class: usize) -> (u64, u64) {
-        let place = &self.places[class];
-        (place.takes.get(), place.gives.get())
+        (self.places[class].takes.get(), self.gives[class].get())
     }
 }

@@ -46,6 +46,8 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn rounds(&self, class: usize) -> u32;
     /// Bytes that the classes touched by one thread may keep in its cache.
     fn budget(&self) -> usize;
+    /// Something begins to rest in a pool where nothing did.
+    fn stirred(&self) {}
     /// Gives a payload back to its source. Does not unwind.
     fn dealloc(&self, label: Label, payload: &Self::Payload);
 }
@@ -62,6 +64,8 @@ pub struct World<S: Backing> {
     pub slots: Arena<Slot<S>>,
     /// Pools.
     pub cores: Arena<Core<S>>,
+    /// Pools opened so far.
+    lives: Counter,
 }
 
 impl<S: Backing> World<S> {
@@ -74,6 +78,7 @@ impl<S: Backing> World<S> {
                 caches: Arena::new(),
                 slots: Arena::new(),
                 cores: Arena::new(),
+                lives: Counter::new(),
             }
         }
     }
@@ -98,7 +103,7 @@ pub struct Numbers {
     pub trimmed_bytes: Counter,
 }
 
-/// Takes and gives of one class that no live cache counts.
+/// Takes and gives of one class that no cache counts.
 #[derive(Debug, Default)]
 pub struct ClassNumbers {
     /// Blocks taken.
@@ -116,9 +121,11 @@ pub struct Core<S: Backing> {
     index: u32,
     world: UnsafeCell<*const World<S>>,
     backing: UnsafeCell<Option<S>>,
+    /// Number of the pool in the process: tells this life of the core from the others.
+    life: Counter,
     /// Handles of the pool.
     handles: AtomicUsize,
-    /// Blocks in existence, and one for all handles together.
+    /// Blocks in existence, caches with an owner, and one for all handles together.
     shares: AtomicUsize,
     /// 1 once the pool is closed.
     closed: AtomicU32,
@@ -149,6 +156,7 @@ impl<S: Backing> Cell for Core<S> {
             index,
             world: UnsafeCell::new(ptr::null()),
             backing: UnsafeCell::new(None),
+            life: Counter::new(),
             handles: AtomicUsize::new(0),
             shares: AtomicUsize::new(0),
             closed: AtomicU32::new(1),
@@ -217,16 +225,17 @@ impl<S: Backing> Core<S> {
             // SAFETY: a claimed core has neither handles nor blocks: nobody reads this.
             unsafe { *place = Some(backing) };
         });
+        core.life.replace(world.lives.tick(1) + 1);
         core.ledger.reset();
         core.numbers.reset();
         core.class_numbers.iter().for_each(ClassNumbers::reset);
         core.unclassed.reset();
-        // Ordering: Relaxed - nobody else has a handle yet; the first one is handed over with this.
-        core.handles.swap(1, Ordering::Relaxed);
-        // Ordering: Relaxed - as above.
+        // Ordering: Relaxed - published by the swaps below.
         core.shares.swap(1, Ordering::Relaxed);
         // Ordering: Release - E10, with `is_closed`: whoever sees the pool open sees it built.
         core.closed.swap(0, Ordering::Release);
+        // Ordering: Release - E10, with `upgrade`: whoever gets a handle sees the pool built.
+        core.handles.swap(1, Ordering::Release);
         Ok(core)
     }
 
@@ -234,6 +243,11 @@ impl<S: Backing> Core<S> {
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Number of the pool in the process, from 1.
+    pub fn life(&self) -> u64 {
+        self.life.get()
     }
 
     /// The world of the pool.
@@ -279,6 +293,31 @@ impl<S: Backing> Core<S> {
         unsafe { self.drop_share() };
     }
 
+    /// A handle for somebody who has none, if the pool of that life is still open. Wait-free but
+    /// for other handles that come and go.
+    pub fn upgrade(&self, life: u64) -> bool {
+        // Ordering: Relaxed - the CAS decides.
+        let mut handles = self.handles.load(Ordering::Relaxed);
+        while handles > 0 {
+            // Ordering: Acquire - E10, with `open`: the pool that the handles are of is built.
+            match self.handles.compare_exchange_weak(
+                handles,
+                handles + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if self.life() == life => return true,
+                Ok(_) => {
+                    // SAFETY: the handle just added; it is of another pool.
+                    unsafe { self.drop_handle(None) };
+                    return false;
+                }
+                Err(now) => handles = now,
+            }
+        }
+        false
+    }
+
     /// Whether the pool is closed: nothing rests in it any more, what comes home dies.
     pub fn is_closed(&self) -> bool {
         // Ordering: Acquire - E10, with `close` and `open`.
@@ -289,7 +328,7 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// The caller gives up a share that it owned, and touches the core's backing no more.
-    unsafe fn drop_share(&self) {
+    pub(super) unsafe fn drop_share(&self) {
         // Ordering: Release - E12, with the last drop: the block's memory is gone before the source.
         if self.shares.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -336,9 +375,10 @@ impl<S: Backing> Core<S> {
         use super::reach::Steal;
         let fate = cache.bias.close(is_own);
         if fate == Steal::Taken {
-            self.settle_tallies(cache);
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
+            // SAFETY: the cache's share, given up once, by who emptied it.
+            unsafe { self.drop_share() };
         }
     }
 
@@ -348,6 +388,12 @@ impl<S: Backing> Core<S> {
         while self.turn.swap(1, Ordering::Acquire) != 0 {
             pause();
         }
+    }
+
+    /// Takes the turn if nobody has it.
+    pub(super) fn try_turn(&self) -> bool {
+        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
+        self.turn.swap(1, Ordering::Acquire) == 0
     }
 
     /// Ends the turn.
@@ -364,10 +410,9 @@ impl<S: Backing> Core<S> {
         self.class_numbers.get(class).unwrap_or(&self.unclassed)
     }
 
-    /// Takes and gives of `class`, all threads together; births are takes too. Exact when the
-    /// pool is quiet.
+    /// Takes and gives of `class`, all threads together, past ones included; births are takes too.
+    /// Exact when the pool is quiet.
     pub fn traffic(&self, class: usize) -> (u64, u64) {
-        use super::reach::{CLOSED, DEAD};
         let numbers = self.numbers_of(class);
         let mut sum = (
             numbers.takes.get() + numbers.births.get(),
@@ -376,7 +421,7 @@ impl<S: Backing> Core<S> {
         if class < CLASSES {
             for slot in self.world().slots.iter() {
                 if let Some(cache) = slot.cache(self.index)
-                    && cache.bias.request() & (CLOSED | DEAD) == 0
+                    && cache.life() == self.life()
                 {
                     let (takes, gives) = cache.tallies(class);
                     sum = (sum.0 + takes, sum.1 + gives);
@@ -384,15 +429,6 @@ impl<S: Backing> Core<S> {
             }
         }
         sum
-    }
-
-    /// Moves what a cache of this pool has counted to the pool: its owner counts no more.
-    pub fn settle_tallies(&self, cache: &Cache<S>) {
-        for class in 0..CLASSES {
-            let (takes, gives) = cache.tallies(class);
-            self.class_numbers[class].takes.add(takes);
-            self.class_numbers[class].gives.add(gives);
-        }
     }
 }
 
@@ -414,8 +450,7 @@ impl<S: Backing> Core<S> {
             world.blocks.release(index);
             BirthError::NoMemory(error)
         })?;
-        // Ordering: Relaxed - the caller holds a share or a handle, so the count is above 0.
-        self.shares.fetch_add(1, Ordering::Relaxed);
+        self.add_share();
         // SAFETY: just claimed.
         unsafe { block.fill(label, self, payload) };
         self.numbers.births.add(1);
@@ -495,7 +530,7 @@ impl<S: Backing> Core<S> {
             // SAFETY: the magazine holds a block of the pool.
             let backing = unsafe { self.backing() };
             let bytes = backing.class_charge(class) * len as usize;
-            self.ledger.rest(bytes, backing.policy())
+            self.rest(backing, bytes)
         };
         if !fits {
             // SAFETY: the caller's magazine.
@@ -528,6 +563,26 @@ impl<S: Backing> Core<S> {
         // SAFETY: the caller's block.
         unsafe { self.depots[class].push_block(&self.world().blocks, block) };
         self.settle(class);
+    }
+
+    /// Charges bytes that come to rest in the depot, if the cap allows.
+    fn rest(&self, backing: &S, bytes: usize) -> bool {
+        let still = self.ledger.is_still();
+        let fits = self.ledger.rest(bytes, backing.policy());
+        if still && fits {
+            backing.stirred();
+        }
+        fits
+    }
+
+    /// Charges room for `bytes` in a thread's cache, if the cap allows.
+    pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
+        let still = self.ledger.is_still();
+        let fits = self.ledger.stock(bytes, backing.policy());
+        if still && fits {
+            backing.stirred();
+        }
+        fits
     }
 
     /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
@@ -666,7 +721,7 @@ impl<S: Backing> Core<S> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { cache.discharge() };
+        self.ledger.unstock(unsafe { cache.discharge() });
         bytes
     }
 
@@ -686,7 +741,7 @@ impl<S: Backing> Core<S> {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { cache.discharge() };
+        self.ledger.unstock(unsafe { cache.discharge() });
     }
 
     /// Gives every resting block back to its source: the calling thread's, the other threads',
@@ -708,7 +763,7 @@ impl<S: Backing> Core<S> {
             if cache.bias.steal() == Steal::Taken {
                 // SAFETY: the lock has given the cache to us until `restore`.
                 bytes += unsafe { self.kill_cache(cache) };
-                cache.bias.restore();
+                self.restore_cache(cache);
             }
         }
         bytes += self.drain_depots();
@@ -716,6 +771,20 @@ impl<S: Backing> Core<S> {
         self.numbers.trims.add(1);
         self.numbers.trimmed_bytes.add(bytes as u64);
         bytes
+    }
+
+    /// Trimmer: gives an emptied cache back to its owner, or retires it if that has exited.
+    pub(super) fn restore_cache(&self, cache: &Cache<S>) {
+        if !cache.bias.restore() {
+            // SAFETY: the cache's share, left to us by its owner's exit.
+            unsafe { self.drop_share() };
+        }
+    }
+
+    /// One share more, for a cache that gets an owner.
+    pub(super) fn add_share(&self) {
+        // Ordering: Relaxed - the caller holds a share or a handle, so the count is above 0.
+        self.shares.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Owner: kills everything in its own cache, class by class inside the lock.
@@ -733,7 +802,7 @@ impl<S: Backing> Core<S> {
                 }
             }
         }
-        own.discharge_by_owner();
+        self.ledger.unstock(own.discharge_by_owner());
         bytes
     }
 }

@@ -16,14 +16,8 @@ pub struct Depot {
     magazines: IndexStack,
     blocks: IndexStack,
     resting: Counter,
-}
-
-/// What came out of the depot; the caller owns it.
-pub enum Popped<'a, S: Backing> {
-    /// A magazine with one round at least.
-    Magazine(&'a Magazine<S>),
-    /// A single block.
-    Block(&'a Block<S>),
+    /// Fewest blocks that rested here since the last interval began.
+    low: Counter,
 }
 
 impl Depot {
@@ -34,6 +28,7 @@ impl Depot {
                 magazines: IndexStack::new(),
                 blocks: IndexStack::new(),
                 resting: Counter::new(),
+                low: Counter::new(),
             }
         }
     }
@@ -79,7 +74,7 @@ impl Depot {
         let magazine = arena.at(self.magazines.pop(arena)?);
         // SAFETY: just popped: the caller's.
         let len = unsafe { magazine.len() };
-        self.resting.sub(u64::from(len));
+        self.took(u64::from(len));
         Some(magazine)
     }
 
@@ -89,7 +84,19 @@ impl Depot {
             return None;
         }
         let block = arena.at(self.blocks.pop(arena)?);
-        self.resting.sub(1);
+        self.took(1);
         Some(block)
+    }
+
+    fn took(&self, blocks: u64) {
+        self.resting.sub(blocks);
+        self.low.lower(self.resting.get());
+    }
+
+    /// Blocks that nobody needed since the last call: the fewest that rested at any moment.
+    /// Bonwick's working set.
+    pub fn unused(&self) -> u64 {
+        let now = self.resting.get();
+        self.low.replace(now).min(now)
     }
 }

@@ -12,7 +12,9 @@ pub struct Policy {
     pub slack: u64,
     /// Exchanges and births in one window of the recent peak.
     pub window: u64,
-    /// Most bytes that may rest in the depot.
+    /// Bytes that may be held whatever the recent peak is: what one thread's cache may keep.
+    pub floor: usize,
+    /// Most bytes that may rest, in thread caches and the depot together.
     pub cap: usize,
     /// Most bytes that may be held in all.
     pub limit: usize,
@@ -32,6 +34,8 @@ pub enum Refusal {
 pub struct Ledger {
     held: Reserve,
     resting: Counter,
+    /// What rests in the depot, and what thread caches have room for: counts against the cap.
+    stocked: Counter,
     peak: Counter,
     peak_before: Counter,
     ticks: Counter,
@@ -46,6 +50,7 @@ impl Ledger {
             Ledger {
                 held: Reserve::new(),
                 resting: Counter::new(),
+                stocked: Counter::new(),
                 peak: Counter::new(),
                 peak_before: Counter::new(),
                 ticks: Counter::new(),
@@ -59,6 +64,7 @@ impl Ledger {
     pub fn reset(&self) {
         for counter in [
             &self.resting,
+            &self.stocked,
             &self.peak,
             &self.peak_before,
             &self.ticks,
@@ -102,6 +108,7 @@ impl Ledger {
         let base = self.recent_peak().max(self.used().saturating_add(bytes));
         let slack = (base as u128 * u128::from(policy.slack)) >> 10;
         base.saturating_add(usize::try_from(slack).unwrap_or(usize::MAX))
+            .max(policy.floor)
     }
 
     /// Charges a birth of `bytes`, or says why not.
@@ -135,21 +142,53 @@ impl Ledger {
         self.held.release(bytes);
     }
 
-    /// `bytes` come to rest in the depot, if its cap allows.
+    /// Whether nothing rests, and no thread cache has room for anything.
+    pub fn is_still(&self) -> bool {
+        self.stocked.get() == 0
+    }
+
+    /// A thread cache gets room for `bytes`, if the cap on all that may rest allows.
+    #[must_use]
+    pub fn stock(&self, bytes: usize, policy: &Policy) -> bool {
+        self.stocked.try_add(bytes as u64, policy.cap as u64)
+    }
+
+    /// A thread cache gives up its room for `bytes`.
+    pub fn unstock(&self, bytes: usize) {
+        self.stocked.sub(bytes as u64);
+    }
+
+    /// `bytes` come to rest in the depot, if the cap allows.
     #[must_use]
     pub fn rest(&self, bytes: usize, policy: &Policy) -> bool {
-        self.resting.try_add(bytes as u64, policy.cap as u64)
+        let fits = self.stock(bytes, policy);
+        if fits {
+            self.resting.add(bytes as u64);
+        }
+        fits
     }
 
     /// `bytes` leave the depot towards a user.
     pub fn wake(&self, bytes: usize, policy: &Policy) {
-        self.resting.sub(bytes as u64);
+        self.unrest(bytes);
         self.tick(policy);
     }
 
     /// `bytes` leave the depot towards their source.
     pub fn unrest(&self, bytes: usize) {
         self.resting.sub(bytes as u64);
+        self.unstock(bytes);
+    }
+
+    /// Births and exchanges so far.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.get()
+    }
+
+    /// A time window ends: the recent peak is what is in use now and was during this one.
+    pub fn turn_window(&self) {
+        let ended = self.peak.replace(self.used() as u64);
+        self.peak_before.replace(ended);
     }
 
     /// One birth or exchange: samples U, and turns the window over when it is full.
@@ -158,8 +197,7 @@ impl Ledger {
         self.peak.raise(used);
         self.highest_used.raise(used);
         if self.ticks.tick(1) % policy.window == policy.window - 1 {
-            let ended = self.peak.replace(used);
-            self.peak_before.replace(ended);
+            self.turn_window();
         }
     }
 }

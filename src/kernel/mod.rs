@@ -8,6 +8,7 @@
 
 pub(crate) use super::{sync, tuning};
 
+pub mod age;
 pub mod arena;
 pub mod audit;
 pub mod block;

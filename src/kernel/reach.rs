@@ -122,9 +122,12 @@ impl Bias {
     }
 
     /// Owner: gives a just adopted, still empty cache up again because the pool has closed.
-    pub fn renounce(&self) {
-        // Ordering: Release - E6, with `adopt`: nothing was put in.
-        self.request.fetch_or(CLOSED, Ordering::Release);
+    /// `false` if the closer has found the cache: then it, or a later answer, retires it.
+    #[must_use]
+    pub fn renounce(&self) -> bool {
+        // Ordering: AcqRel - E6, with `adopt`: nothing was put in; E8: what the closer did.
+        let before = self.request.fetch_or(CLOSED, Ordering::AcqRel);
+        before & CLOSED == 0
     }
 
     /// Trimmer: asks for the cache. Trimmers of one pool take turns (see `Core::trim`).
@@ -151,10 +154,13 @@ impl Bias {
         }
     }
 
-    /// Trimmer: gives the emptied cache back to its owner, if that is still there.
-    pub fn restore(&self) {
+    /// Trimmer: gives the emptied cache back to its owner. `false` if that has exited in the
+    /// meantime and left it to the trimmer, which then retires it.
+    #[must_use]
+    pub fn restore(&self) -> bool {
         // Ordering: Release - E6, with `enter`, `adopt` and `accept_flush`: the cache as emptied.
-        self.request.fetch_and(!STEAL, Ordering::Release);
+        let before = self.request.fetch_and(!STEAL, Ordering::Release);
+        before & DEAD == 0
     }
 
     /// The closing pool: marks the cache for ever. `Taken` if the closer has to empty it now;
@@ -184,6 +190,28 @@ impl Bias {
         // Ordering: AcqRel - E7 and E8, with `leave` and `exit`: the cache as its owner left it.
         let before = self.request.fetch_and(!FLUSH, Ordering::AcqRel);
         before & FLUSH != 0
+    }
+
+    /// In a forked child, where the owner's thread does not exist: takes the cache from it for good.
+    /// `Taken` if it is whole and to be emptied; `LeftToOwner` if the owner, or a trimmer, was at
+    /// it, and then nobody may touch it again.
+    pub fn bury(&self) -> Steal {
+        let seen = self.request();
+        if seen & DEAD != 0 {
+            return Steal::Vacant;
+        }
+        // Ordering: Relaxed - the child has one thread; fork ordered everything before it.
+        let broken = seen & STEAL != 0 || self.busy.load(Ordering::Relaxed) != 0;
+        let grave = if broken { DEAD | STEAL } else { DEAD };
+        // Ordering: AcqRel - E8, with later owners of the cache, as for an exit.
+        self.request.fetch_or(grave, Ordering::AcqRel);
+        if broken {
+            Steal::LeftToOwner
+        } else if seen & CLOSED != 0 && seen & FLUSH == 0 {
+            Steal::Vacant
+        } else {
+            Steal::Taken
+        }
     }
 
     /// Waits a bounded time for the owner to be outside. `false` also where no barrier is to be had.

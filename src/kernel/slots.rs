@@ -8,12 +8,14 @@ use core::ptr;
 use super::arena::{Arena, Cell, Exhausted};
 use super::cache::Cache;
 use super::core::Backing;
-use super::sync::{AtomicPtr, Ordering, array};
+use super::sync::{AtomicPtr, Counter, Ordering, array};
 use super::tuning::POOLS_PER_TABLE;
 
 /// A thread slot.
 pub struct Slot<S: Backing> {
     index: u32,
+    /// 1 while a thread holds the slot.
+    held: Counter,
     caches: Table<S>,
 }
 
@@ -34,6 +36,7 @@ impl<S: Backing> Cell for Slot<S> {
     fn new(index: u32) -> Self {
         Self {
             index,
+            held: Counter::new(),
             caches: Table::new(),
         }
     }
@@ -43,6 +46,16 @@ impl<S: Backing> Slot<S> {
     /// Index of the slot in its arena.
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// A thread takes, or gives up, the slot.
+    pub fn set_held(&self, held: bool) {
+        self.held.replace(held.into());
+    }
+
+    /// Whether a thread holds the slot now, or did shortly before.
+    pub fn is_held(&self) -> bool {
+        self.held.get() != 0
     }
 
     /// The cache that this slot's threads use for pool `pool`, if there is one.

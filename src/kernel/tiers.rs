@@ -11,12 +11,13 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use super::block::Block;
-use super::cache::Cache;
-use super::core::{Backing, Core};
-use super::reach::{CLOSED, DEAD, FLUSH, STEAL};
+use super::cache::{Cache, Class, ShelfState};
+use super::core::{Backing, Core, World};
+use super::magazine::Magazine;
+use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
 use super::tuning::CLASSES;
@@ -30,8 +31,8 @@ impl<S: Backing> Core<S> {
     pub unsafe fn take_slow(&self, cache: Option<&Cache<S>>, class: usize) -> Option<&Block<S>> {
         // SAFETY: the caller's promise, passed on.
         let block = unsafe { self.take_cached(cache, class) };
-        let block = match block {
-            Some(block) => block,
+        let block: *const Block<S> = match block {
+            Some(block) => block.as_ptr(),
             None => {
                 // SAFETY: the caller holds a handle.
                 let block = unsafe { self.wake_block(class) }?;
@@ -51,35 +52,30 @@ impl<S: Backing> Core<S> {
         &self,
         cache: Option<&Cache<S>>,
         class: usize,
-    ) -> Option<*const Block<S>> {
+    ) -> Option<NonNull<Block<S>>> {
         // SAFETY: the caller holds a handle.
         let rounds = unsafe { self.backing() }.rounds(class);
         let cache = cache.filter(|cache| rounds > 0 && self.answer(cache));
         if let Some(cache) = cache {
-            if let Some(block) = cache.pop(class) {
+            if let Some(block) = cache.pop(Class::new(class)) {
                 return Some(block);
             }
             if cache.swap_previous(class, true)
-                && let Some(block) = cache.pop(class)
+                && let Some(block) = cache.pop(Class::new(class))
             {
                 return Some(block);
             }
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
+        // SAFETY: just popped: ours, and of this class and pool.
         if let Some(cache) = cache
-            && cache.admits(class, self.cost(class, rounds), self.budget())
+            && unsafe { self.load(cache, class, magazine, rounds) }
         {
-            // SAFETY: just popped: ours, and of this class and pool.
-            let loaded = unsafe { cache.load(class, magazine, rounds, self.cost(class, rounds)) };
-            if let Some(displaced) = loaded {
-                // SAFETY: it came out of this thread's cache.
-                unsafe { self.rest_displaced(class, displaced) };
-                return cache.pop(class);
-            }
+            return cache.pop(Class::new(class));
         }
         // SAFETY: the magazine is ours and has one round at least.
-        let block = unsafe { magazine.pop() };
+        let block = unsafe { magazine.pop() }.and_then(|block| NonNull::new(block.cast_mut()));
         self.class_numbers[class].takes.add(1);
         // SAFETY: the rest of it is ours still.
         unsafe { self.rest_magazine(class, magazine) };
@@ -172,35 +168,60 @@ impl<S: Backing> Core<S> {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
-        if unsafe { cache.push(class, block) } {
+        if unsafe { cache.push(Class::new(class), block) } {
             return true;
         }
         // SAFETY: as above.
-        if cache.swap_previous(class, false) && unsafe { cache.push(class, block) } {
+        if cache.swap_previous(class, false) && unsafe { cache.push(Class::new(class), block) } {
             return true;
-        }
-        if !cache.admits(class, self.cost(class, rounds), self.budget()) {
-            return false;
         }
         let Ok((_, empty)) = self.world().magazines.claim() else {
             return false;
         };
+        // The displaced magazine goes first: while `block` is ours, the pool lives.
         // SAFETY: just claimed: ours, and free magazines are empty.
-        let loaded = unsafe { cache.load(class, empty, rounds, self.cost(class, rounds)) };
-        let Some(displaced) = loaded else {
+        if !unsafe { self.load(cache, class, empty, rounds) } {
             self.world().magazines.release(empty.index());
             return false;
+        }
+        // SAFETY: the caller's block, and its thread's cache of the same pool.
+        unsafe { cache.push(Class::new(class), block) }
+    }
+
+    /// Loads a magazine into the cache if budget and cap have room, and sends the one that it
+    /// displaces to the depot. `false`: the magazine is the caller's still.
+    ///
+    /// # Safety
+    /// The magazine is the caller's, of this class and pool; the cache is its thread's.
+    unsafe fn load(
+        &self,
+        cache: &Cache<S>,
+        class: usize,
+        magazine: &Magazine<S>,
+        rounds: u32,
+    ) -> bool {
+        // SAFETY: callers hold a handle or a block.
+        let backing = unsafe { self.backing() };
+        // Two magazines, and one in flight.
+        let whole = 3 * rounds as usize * backing.class_charge(class);
+        let cost = match cache.shelf_state(class, whole, backing.budget()) {
+            Some(ShelfState::Stocked) => 0,
+            Some(ShelfState::Affordable) if self.stock(backing, whole) => whole,
+            _ => return false,
         };
-        // The displaced magazine goes first: while `block` is ours, the pool lives.
+        // SAFETY: the caller's promise.
+        let Some(displaced) = (unsafe { cache.load(class, magazine, rounds, cost) }) else {
+            self.ledger.unstock(cost);
+            return false;
+        };
         // SAFETY: it came out of this thread's cache.
         unsafe { self.rest_displaced(class, displaced) };
-        // SAFETY: the caller's block, and its thread's cache of the same pool.
-        unsafe { cache.push(class, block) }
+        true
     }
 
     /// # Safety
     /// `magazine` is null, or came out of the calling thread's cache of this pool.
-    unsafe fn rest_displaced(&self, class: usize, magazine: *const super::magazine::Magazine<S>) {
+    unsafe fn rest_displaced(&self, class: usize, magazine: *const Magazine<S>) {
         // SAFETY: magazines are arena cells, never unmapped.
         if let Some(magazine) = unsafe { magazine.as_ref() } {
             // SAFETY: the caller's promise.
@@ -212,25 +233,15 @@ impl<S: Backing> Core<S> {
         self.numbers_of(class).gives.add(1);
     }
 
-    /// What two magazines of `class` can hold, in bytes. Called with the pool held alive.
-    fn cost(&self, class: usize, rounds: u32) -> usize {
-        // SAFETY: callers hold a handle or a block.
-        2 * rounds as usize * unsafe { self.backing() }.class_charge(class)
-    }
-
-    fn budget(&self) -> usize {
-        // SAFETY: callers hold a handle or a block.
-        unsafe { self.backing() }.budget()
-    }
-
     /// Step 1: does what is requested of the cache. `false`: the cache cannot be used now.
     fn answer(&self, cache: &Cache<S>) -> bool {
         let request = cache.bias.request();
         if request & CLOSED != 0 {
             if cache.bias.claim_close_flush() {
-                self.settle_tallies(cache);
                 // SAFETY: the flush is ours to do, and the cache is bound to this pool.
                 unsafe { self.kill_cache(cache) };
+                // SAFETY: the cache's share; the caller's handle or block is another.
+                unsafe { self.drop_share() };
             }
             return false;
         }
@@ -255,45 +266,90 @@ impl<S: Backing> Core<S> {
         // SAFETY: the world of a pool outlives the slots that are in it.
         let caches = unsafe { &*ptr::from_ref(&self.world().caches) };
         let cache = slot.ensure_cache(caches, self.index()).ok()?;
+        // The cache's share is there before a closer can find the cache.
+        self.add_share();
         // SAFETY: the slot is ours and the cache is vacant while `bind` runs.
         if !cache.bias.adopt(|| unsafe { cache.bind(self) }) {
+            // SAFETY: added just above.
+            unsafe { self.drop_share() };
             return (cache.bias.request() & (CLOSED | DEAD) == 0).then_some(cache);
         }
         // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
         // sees the adopted cache.
         fence(Ordering::SeqCst);
         if self.is_closed() {
-            cache.bias.renounce();
+            if cache.bias.renounce() {
+                // SAFETY: the share that was added above; the closer has not seen the cache.
+                unsafe { self.drop_share() };
+            }
             return None;
         }
         Some(cache)
     }
 }
 
+/// A thread begins: claims a slot.
+pub fn arrive<S: Backing>(world: &World<S>) -> Option<&Slot<S>> {
+    let (_, slot) = world.slots.claim().ok()?;
+    slot.set_held(true);
+    Some(slot)
+}
+
 /// A thread exits: its caches go to their depots, its slot to the next thread.
 ///
 /// # Safety
 /// The caller's thread holds the slot and does not use it again.
-pub unsafe fn exit<S: Backing>(world: &super::core::World<S>, slot: &Slot<S>) {
+pub unsafe fn exit<S: Backing>(world: &World<S>, slot: &Slot<S>) {
     for cache in slot.caches() {
-        // SAFETY: the thread is the owner of the slot's caches.
-        let core = unsafe { cache.core() };
-        // SAFETY: cores are arena cells, never unmapped.
-        let Some(core) = (unsafe { core.as_ref() }) else {
-            continue;
-        };
-        let closed = cache.bias.request() & CLOSED != 0;
-        if !closed && cache.bias.request() & DEAD == 0 {
-            core.settle_tallies(cache);
-            cache.reset_tallies();
-        }
         if cache.bias.exit() {
-            if closed {
-                core.settle_tallies(cache);
-            }
-            // SAFETY: the lock has left the cache to us; its blocks keep the pool alive.
-            unsafe { core.flush_cache(cache) };
+            // SAFETY: the lock has left the cache to us.
+            unsafe { retire(cache) };
         }
     }
+    slot.set_held(false);
     world.slots.release(slot.index());
+}
+
+/// Empties a cache into the depot and gives up its share of the pool.
+///
+/// # Safety
+/// The caller has the cache to itself, and it had an owner.
+unsafe fn retire<S: Backing>(cache: &Cache<S>) {
+    // SAFETY: the caller has taken over from the owner.
+    let core = unsafe { cache.core() };
+    // SAFETY: cores are arena cells, never unmapped, and an owned cache is bound to one.
+    let core = unsafe { &*core };
+    // SAFETY: the cache's share keeps the pool alive.
+    unsafe { core.flush_cache(cache) };
+    // SAFETY: the cache's share, given up once.
+    unsafe { core.drop_share() };
+}
+
+/// In a forked child: the other threads do not exist here. What they kept goes to the depots, but
+/// for caches that one of them, or a trimmer, was at in that instant: those are abandoned. Returns
+/// how many. Nothing waits.
+///
+/// # Safety
+/// Called in the child, before any other operation; `own` is the slot of the thread that forked.
+pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) -> u64 {
+    let mut abandoned = 0;
+    for core in world.cores.iter() {
+        core.end_turn();
+    }
+    for slot in world.slots.iter() {
+        if !slot.is_held() || own.is_some_and(|own| ptr::eq(own, slot)) {
+            continue;
+        }
+        for cache in slot.caches() {
+            match cache.bias.bury() {
+                // SAFETY: the owner does not exist here, and nobody was at the cache.
+                Steal::Taken => unsafe { retire(cache) },
+                Steal::LeftToOwner => abandoned += 1,
+                Steal::Vacant => {}
+            }
+        }
+        slot.set_held(false);
+        world.slots.release(slot.index());
+    }
+    abandoned
 }

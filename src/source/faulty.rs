@@ -4,10 +4,10 @@
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Memory, Source};
 use crate::error::{AllocError, AllocErrorKind};
+use crate::sync::Counter;
 
 /// When a [`Faulty`] source fails.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +26,9 @@ enum Rule {
 pub struct Faulty<S> {
     inner: S,
     rule: Rule,
-    calls: AtomicU64,
-    bytes: AtomicU64,
-    failures: AtomicU64,
+    calls: Counter,
+    bytes: Counter,
+    failures: Counter,
 }
 
 impl<S: Source> Faulty<S> {
@@ -36,9 +36,9 @@ impl<S: Source> Faulty<S> {
         Self {
             inner,
             rule,
-            calls: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
+            calls: Counter::new(),
+            bytes: Counter::new(),
+            failures: Counter::new(),
         }
     }
 
@@ -73,35 +73,24 @@ impl<S: Source> Faulty<S> {
 
     /// Calls of `alloc` so far, failed ones included.
     pub fn calls(&self) -> u64 {
-        // Ordering: Relaxed - statistic; nothing is published through it.
-        self.calls.load(Ordering::Relaxed)
+        self.calls.get()
     }
 
     /// Calls failed by the rule so far.
     pub fn failures(&self) -> u64 {
-        // Ordering: Relaxed - statistic; nothing is published through it.
-        self.failures.load(Ordering::Relaxed)
+        self.failures.get()
     }
 
     /// Whether the next call, for `size` bytes, is to fail.
     fn fails(&self, size: usize) -> bool {
-        // Ordering: Relaxed - only the number matters, and an RMW gives each number once.
-        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let call = self.calls.tick(1) + 1;
         match self.rule {
             Rule::Never => false,
             Rule::Every(k) => call.is_multiple_of(k),
             Rule::Chance { threshold, seed } => {
                 threshold > 0 && splitmix(seed.wrapping_add(call)) <= threshold
             }
-            Rule::AfterBytes(most) => {
-                // Ordering: Relaxed - a sum; nothing is published through it.
-                let charged = self
-                    .bytes
-                    .try_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
-                        sum.checked_add(size as u64).filter(|&sum| sum <= most)
-                    });
-                charged.is_err()
-            }
+            Rule::AfterBytes(most) => !self.bytes.try_add(size as u64, most),
         }
     }
 }
@@ -126,8 +115,7 @@ unsafe impl<S: Source> Source for Faulty<S> {
 
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
         if self.fails(layout.size()) {
-            // Ordering: Relaxed - statistic; nothing is published through it.
-            self.failures.fetch_add(1, Ordering::Relaxed);
+            self.failures.add(1);
             let kind = AllocErrorKind::SourceFailed;
             return Err(AllocError::new(
                 kind,

@@ -1,0 +1,189 @@
+//! When ageing happens: on a coarse tick taken on slow paths, and by an optional background
+//! thread, one a process, that sleeps while nothing rests in any of its pools. And what a forked
+//! child does about all this.
+
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::block::{Bound, Cache, Core, WORLD};
+use crate::sync::Counter;
+
+/// Slow operations between two looks at the clock.
+const LOOK_EVERY: u64 = 64;
+
+/// Milliseconds since this process first asked.
+fn now_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The clock of one pool.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    /// When the last interval ended, in milliseconds.
+    ended: Counter,
+}
+
+impl Clock {
+    /// Whether the interval is over; says so to one caller, and begins the next.
+    fn is_due(&self, interval: Duration) -> bool {
+        let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        let (now, ended) = (now_ms(), self.ended.get());
+        now.saturating_sub(ended) >= interval && self.ended.turn(ended, now)
+    }
+}
+
+/// The tick of the slow paths: ends an interval of the pool when it is over.
+///
+/// # Safety
+/// The caller holds a handle or a block of the pool; `own` is its thread's cache, if any.
+#[allow(unsafe_code)]
+#[inline]
+pub(crate) unsafe fn tick(core: &'static Core, backing: &Bound, own: Option<&'static Cache>) {
+    if core.ledger.ticks() % LOOK_EVERY == 0 && backing.trimmer.is_none() {
+        // SAFETY: the caller's promise.
+        unsafe { look(core, backing, own) };
+    }
+}
+
+/// # Safety
+/// As [`tick`].
+#[allow(unsafe_code)]
+#[cold]
+unsafe fn look(core: &'static Core, backing: &Bound, own: Option<&'static Cache>) {
+    if backing.clock.is_due(backing.interval) {
+        // SAFETY: the caller's promise.
+        unsafe { core.age(own) };
+    }
+}
+
+/// A pool that the background thread ages.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    core: &'static Core,
+    life: u64,
+    interval: Duration,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Core({})", self.index())
+    }
+}
+
+/// What the background thread works on.
+#[derive(Debug)]
+struct Desk {
+    pools: Vec<Entry>,
+    /// Whether the thread exists in this process.
+    running: bool,
+}
+
+static DESK: Mutex<Desk> = Mutex::new(Desk {
+    pools: Vec::new(),
+    running: false,
+});
+static BELL: Condvar = Condvar::new();
+
+fn desk() -> MutexGuard<'static, Desk> {
+    DESK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts a pool on the desk; the thread starts when something rests in it.
+pub(crate) fn enrol(core: &'static Core, interval: Duration) {
+    desk().pools.push(Entry {
+        core,
+        life: core.life(),
+        interval,
+    });
+}
+
+/// Something began to rest in an enrolled pool where nothing did: wakes the thread, or starts it.
+pub(crate) fn stirred() {
+    let mut desk = desk();
+    if !desk.running {
+        let thread = std::thread::Builder::new().name("ndpool-trimmer".to_owned());
+        // Where no thread can be had, the pools stay bounded by their promise, and by `trim`.
+        desk.running = thread.spawn(work).is_ok();
+    }
+    BELL.notify_one();
+}
+
+/// The background thread. It dies with the process; it never holds the desk while it ages.
+#[allow(unsafe_code)]
+fn work() {
+    loop {
+        let pools = {
+            let mut desk = desk();
+            desk.pools.retain(|entry| entry.core.life() == entry.life);
+            while desk.pools.iter().all(|entry| entry.core.ledger.is_still()) {
+                desk = BELL.wait(desk).unwrap_or_else(PoisonError::into_inner);
+                desk.pools.retain(|entry| entry.core.life() == entry.life);
+            }
+            desk.pools.clone()
+        };
+        let shortest = pools.iter().map(|entry| entry.interval).min();
+        std::thread::sleep(shortest.unwrap_or(Duration::from_secs(1)));
+        for Entry {
+            core,
+            life,
+            interval,
+        } in pools
+        {
+            if !core.upgrade(life) {
+                continue;
+            }
+            // SAFETY: the upgrade made a handle.
+            let backing = unsafe { core.backing() };
+            if backing.clock.is_due(interval) {
+                // SAFETY: as above; this thread has no cache.
+                unsafe { core.age(None) };
+            }
+            // SAFETY: the handle, given up.
+            unsafe { core.drop_handle(None) };
+        }
+    }
+}
+
+static ABANDONED: Counter = Counter::new();
+
+/// Caches of other threads that were in use at the instant of a fork and are lost in this child,
+/// with what rested in them; 0 in a process that was not forked.
+pub fn abandoned_caches() -> u64 {
+    ABANDONED.get()
+}
+
+/// Prepares for forks, once a process.
+pub(crate) fn prepare_for_fork() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| crate::os::at_fork(before_fork, after_fork_in_parent, after_fork_in_child));
+}
+
+thread_local! {
+    /// The desk, held across a fork so that the child finds it in order.
+    static HELD: std::cell::Cell<Option<MutexGuard<'static, Desk>>> =
+        const { std::cell::Cell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let guard = desk();
+    // A thread whose thread-locals are gone forks without: the child then does not age by itself.
+    let _ = HELD.try_with(|held| held.set(Some(guard)));
+}
+
+extern "C" fn after_fork_in_parent() {
+    let _ = HELD.try_with(|held| drop(held.take()));
+}
+
+#[allow(unsafe_code)]
+extern "C" fn after_fork_in_child() {
+    let _ = HELD.try_with(|held| {
+        if let Some(mut desk) = held.take() {
+            desk.running = false;
+        }
+    });
+    // SAFETY: called in the child before anything else, on its only thread.
+    let abandoned = unsafe { crate::kernel::tiers::after_fork(&WORLD, crate::thread::slot()) };
+    ABANDONED.add(abandoned);
+}
