@@ -78,15 +78,14 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         Ok(unsafe { Self::from_layout(buffer, &Layout::dense(dim, false)) })
     }
 
-    /// An array with a view of `buffer` that is there already.
-    ///
-    /// # Safety
-    /// The view lies in the buffer.
-    pub(crate) unsafe fn from_view(buffer: SharedBuffer<T>, view: &ArrayRef<T, D>) -> Self {
-        let layout = Layout::of(view, buffer.as_ptr(), buffer.len());
-        let layout = layout.expect("the view lies in the buffer");
+    /// An array with a view of `buffer` that is there already, if it lies in the buffer.
+    pub(crate) fn from_view(
+        buffer: SharedBuffer<T>,
+        view: &ArrayRef<T, D>,
+    ) -> Result<Self, ArrayError> {
+        let layout = Layout::of(view, buffer.as_ptr(), buffer.len())?;
         // SAFETY: the layout was just checked.
-        unsafe { Self::from_layout(buffer, &layout) }
+        Ok(unsafe { Self::from_layout(buffer, &layout) })
     }
 
     /// Gives up the array for its share and its view.
