@@ -422,7 +422,7 @@ fn operators_of_handles_equal_ndarrays_bit_for_bit() {
             .greater(1.5)
             .map(u8::from)
             .sum(),
-        2
+        3
     );
     assert!(
         m.less(3.0)

@@ -13,9 +13,10 @@ use super::Scope;
 use super::arena::Node;
 use crate::array::elementwise::{Elementwise, binary, mapped, unary};
 use crate::array::error::{ArrayError, settle};
+use crate::array::layout::size_of_dim;
 use crate::array::memory::Memory;
 use crate::array::operand::{Broadcast, Operand};
-use crate::array::owned::copy_of;
+use crate::array::owned::{copy_of, reshaped_copy, shape_error};
 use crate::array::{PoolArray, SharedArray};
 use crate::element::Element;
 
@@ -116,14 +117,16 @@ impl<'s, T: Element, D: Dimension> Temp<'s, T, D> {
     #[must_use]
     pub fn reshape<E: IntoDimension>(self, shape: E) -> Temp<'s, T, E::Dim> {
         let dim = shape.into_dimension();
-        if self.is_standard_layout() && dim.size() == self.len() {
-            return self.map_view(|view| {
-                let reshaped = view.into_shape_with_order(dim);
-                reshaped.expect("as many elements, and they lie dense")
-            });
+        if size_of_dim::<T, _>(&dim) != Ok(self.len()) {
+            return settle(Err(shape_error(&dim, self.len())));
         }
-        let copy = copy_of(&*self, self.memory());
-        self.keep(copy.and_then(|copy| copy.into_shape(dim)))
+        if !self.is_standard_layout() {
+            return self.keep(reshaped_copy(&*self, self.memory(), dim));
+        }
+        self.map_view(|view| {
+            let reshaped = view.into_shape_with_order(dim);
+            reshaped.expect("as many elements, and they lie dense")
+        })
     }
 
     /// `f` of every element, as an array of any type.
