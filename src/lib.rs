@@ -52,7 +52,14 @@ pub use constants::pool::MIN_ALIGN;
 pub use element::Element;
 pub use error::{AllocError, AllocErrorKind};
 pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub use ndpool_macros::scoped;
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/integrating.md")]
+struct Integrating;

@@ -11,7 +11,7 @@ use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Axis, Dimension, IntoDimension,
 use super::error::{ArrayError, settle};
 use super::layout::{Layout, size_of_dim};
 use super::memory::Memory;
-use super::owned::{PoolArray, copy_of, shape_error};
+use super::owned::{PoolArray, copy_of, reshaped_copy, shape_error};
 use crate::element::Element;
 use crate::handle::Handle;
 use crate::shared::{SharedBuffer, ViewError};
@@ -78,15 +78,14 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         Ok(unsafe { Self::from_layout(buffer, &Layout::dense(dim, false)) })
     }
 
-    /// An array with a view of `buffer` that is there already.
-    ///
-    /// # Safety
-    /// The view lies in the buffer.
-    pub(crate) unsafe fn from_view(buffer: SharedBuffer<T>, view: &ArrayRef<T, D>) -> Self {
-        let layout = Layout::of(view, buffer.as_ptr(), buffer.len());
-        let layout = layout.expect("the view lies in the buffer");
+    /// An array with a view of `buffer` that is there already, if it lies in the buffer.
+    pub(crate) fn from_view(
+        buffer: SharedBuffer<T>,
+        view: &ArrayRef<T, D>,
+    ) -> Result<Self, ArrayError> {
+        let layout = Layout::of(view, buffer.as_ptr(), buffer.len())?;
         // SAFETY: the layout was just checked.
-        unsafe { Self::from_layout(buffer, &layout) }
+        Ok(unsafe { Self::from_layout(buffer, &layout) })
     }
 
     /// Gives up the array for its share and its view.
@@ -250,7 +249,7 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
             return Err(shape_error(&dim, self.view.len()));
         }
         if !self.view.is_standard_layout() {
-            return Ok(self.try_copy()?.into_shape(dim)?.share());
+            return Ok(reshaped_copy(&self.view, self.memory(), dim)?.share());
         }
         let Some(buffer) = &self.buffer else {
             return Ok(SharedArray::empty(dim));
@@ -321,7 +320,7 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         Ok(unsafe { SharedArray::from_layout(buffer, &rescaled) })
     }
 
-    /// A copy in a buffer of its own, from the same pool, dense.
+    /// A dense copy in a buffer of its own, from the same pool; column-major if the array is.
     ///
     /// # Errors
     /// [`ArrayError::Alloc`].

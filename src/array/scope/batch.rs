@@ -109,7 +109,7 @@ impl Batch {
             let rest = *chain;
             let block = pop(chain);
             // SAFETY: the block's own class and pool; ours, given up.
-            if !unsafe { thread::push(self.place, Class::new(rest.class.into()), block) } {
+            if !unsafe { thread::push(self.place, Class::new(usize::from(rest.class)), block) } {
                 *chain = rest;
                 return;
             }
