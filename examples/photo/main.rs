@@ -191,7 +191,7 @@ fn agree(name: &str, left: &[Stages], right: &[Stages]) -> Result<(), Box<dyn Er
 
 fn print_costs(costs: &[(&str, Cost)]) {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header([
         "one picture",
         "ms",
