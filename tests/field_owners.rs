@@ -291,7 +291,12 @@ fn looking_at_numbers_during_churn_never_underflows_f9() {
             .collect();
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                assert!(format!("{pool:?}").contains("held_bytes"));
+                let stats = pool.stats();
+                assert!(stats.held_bytes <= 64 << 20, "{stats}");
+                assert!(stats.hits + stats.misses < 1 << 32, "{stats}");
+                assert!((0.0..=1.0).contains(&stats.hit_rate()));
+                assert!(stats.resting_depot_bytes <= 64 << 20 && stats.live_bytes <= 64 << 20);
+                assert!(stats.headroom_bytes == usize::MAX && !stats.to_string().is_empty());
                 thread::yield_now();
             }
         });
