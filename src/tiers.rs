@@ -348,7 +348,7 @@ unsafe fn admit(
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
-            Err(_) if core.evict_largest() => continue,
+            Err(_) if core.evict_coldest() => continue,
             Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }
         // The depot is empty. Without a limit what is held is in use, and the promise holds by
