@@ -2,6 +2,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub mod array;
 mod block;
 mod buffer;
 pub mod class;
@@ -41,6 +44,9 @@ pub mod count {
 }
 
 pub use allocator::BufferAllocator;
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub use array::{ArrayError, Disposable, PoolArray, Scope, SharedArray, Temp};
 pub use buffer::Buffer;
 pub use constants::pool::MIN_ALIGN;
 pub use element::Element;
