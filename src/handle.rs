@@ -257,6 +257,41 @@ impl Token {
     }
 }
 
+/// For arrays that many threads may dispose: a miss is no stray there.
+#[cfg(feature = "ndarray")]
+impl Token {
+    /// Whether the lease is live, now or shortly before.
+    pub(crate) fn is_live(self) -> bool {
+        lease::peek(&LEASES, self.0).is_ok()
+    }
+
+    /// Another owner of the leased view, while the lease is live.
+    ///
+    /// # Safety
+    /// The token was made from a buffer of `T`.
+    pub(crate) unsafe fn look<T: Element>(self) -> Option<SharedBuffer<T>> {
+        let content = lease::peek(&LEASES, self.0).ok()?;
+        let handle = Handle(content.target);
+        let block = handle.block()?;
+        // A release meanwhile may have been the last: then the CAS refuses.
+        block.state.upgrade(handle.generation()).ok()?;
+        // SAFETY: the upgrade's share; the view was valid when it was leased, and the generation
+        // is the same.
+        Some(unsafe { SharedBuffer::from_share(block, start_of(block, &content), content.len) })
+    }
+
+    /// [`release`](Self::release); says whether it was this call that ended the lease.
+    pub(crate) fn release_once(self) -> bool {
+        let Ok(content) = lease::end(&LEASES, self.0) else {
+            return false;
+        };
+        let block = Handle(content.target).block();
+        // SAFETY: the lease's share, which ended exactly once.
+        unsafe { block::release(block.expect("a lease holds a share of a block")) };
+        true
+    }
+}
+
 /// The element tag of a lease's content.
 fn element_of(content: &Content) -> ElementTag {
     let tag = core::ptr::with_exposed_provenance::<()>(content.element);

@@ -103,6 +103,8 @@ impl<T: Element> SharedBuffer<T> {
         (this.block, this.ptr, this.len)
     }
 
+    /// Its control block; for the array types.
+    #[allow(dead_code)]
     pub(crate) fn block(&self) -> &'static Block {
         self.block
     }
@@ -262,7 +264,7 @@ impl<T: Element> SharedBuffer<T> {
     {
         let bytes = self.len * size_of::<T>();
         let size = size_of::<U>();
-        if size == 0 || bytes % size != 0 {
+        if size == 0 || !bytes.is_multiple_of(size) {
             return Err(ViewError::Size { bytes, size });
         }
         let address = self.ptr.addr().get();

@@ -125,6 +125,8 @@ struct Block {
 }
 
 thread_local! {
+    // Boxed, because owners keep the address of a block.
+    #[allow(clippy::vec_box)]
     static RESTING: RefCell<Vec<Box<Block>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -231,6 +233,7 @@ pub const COUNTS: [&str; 5] = [
 /// Runs `visit` with the way of counting of that name; `None` if it is not built.
 pub fn visit<V: VisitCounting>(name: &str, visit: V) -> Option<V::Output> {
     match name {
+        crate::case::OURS => Some(visit.with::<crate::ours::Ndpool>()),
         "arc" => Some(visit.with::<StdArc>()),
         #[cfg(feature = "counts")]
         "triomphe" => Some(visit.with::<Triomphe>()),

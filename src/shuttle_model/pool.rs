@@ -302,7 +302,7 @@ impl<'w> Seat<'w> {
         loop {
             match core.ledger.admit(1, &backing.policy) {
                 Ok(()) => break,
-                Err(_) if core.evict_largest() => continue,
+                Err(_) if core.evict_coldest() => continue,
                 Err(_) if core.ledger.admit_bare(1, &backing.policy).is_ok() => break,
                 Err(_) => {}
             }
