@@ -1,4 +1,4 @@
-//! Replays what the fuzzer found, and its seeds: `fuzz/corpus/<target>/` and `fuzz/seeds/<target>/`.
+//! Replays the inputs that are kept of each fuzz target, in `fuzz/corpus/<target>/`.
 
 use std::path::Path;
 
@@ -8,18 +8,13 @@ mod targets;
 
 /// Runs every kept input of a target; there must be one.
 fn replay(target: &str, run: impl Fn(&[u8])) {
-    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
     let mut count = 0;
-    for kept in ["corpus", "seeds"] {
-        let Ok(folder) = fuzz.join(kept).join(target).read_dir() else {
-            continue;
-        };
-        for entry in folder {
-            let path = entry.expect("a readable folder").path();
-            println!("{}", path.display());
-            run(&std::fs::read(&path).expect("a readable input"));
-            count += 1;
-        }
+    for entry in corpus.join(target).read_dir().expect("a folder of inputs") {
+        let path = entry.expect("a readable folder").path();
+        println!("{}", path.display());
+        run(&std::fs::read(&path).expect("a readable input"));
+        count += 1;
     }
     assert!(count > 0, "no input of {target} is kept");
     println!("{count} inputs");

@@ -16,7 +16,9 @@ use ndpool::shuttle_model::kernel::state::{Released, State};
 use ndpool::shuttle_model::pool::Setup;
 use ndpool::shuttle_model::program::{self, Op};
 use ndpool::shuttle_model::sync::{AtomicU32, CheckedCell};
-use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
+use shuttle::scheduler::{
+    DfsScheduler, PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId,
+};
 use shuttle::{Config, MaxSteps, Runner, thread};
 
 fn config() -> Config {
@@ -51,6 +53,72 @@ fn sampled(model: impl Fn() + Send + Sync + 'static) {
         let done = Runner::new(scheduler, config()).run(move || model());
         assert_eq!(done, runs());
     }
+}
+
+/// Freezes one thread at one of its steps until nobody else can run, then lets it go on. The next
+/// execution freezes it one step later.
+struct Freezer {
+    victim: usize,
+    at: usize,
+    most: usize,
+    /// Steps of the victim in this execution.
+    taken: usize,
+}
+
+impl Scheduler for Freezer {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        // Past the victim's last step there is nothing to freeze any more.
+        let passed = self.at > 0 && self.taken < self.at;
+        if passed || self.at == self.most {
+            assert!(passed, "the victim takes more than {} steps", self.most);
+            return None;
+        }
+        self.at += 1;
+        self.taken = 0;
+        Some(Schedule::new(0))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        _is_yielding: bool,
+    ) -> Option<TaskId> {
+        let victim = runnable
+            .iter()
+            .find(|task| usize::from(task.id()) == self.victim);
+        if let Some(victim) = victim
+            && (self.taken < self.at || runnable.len() == 1)
+        {
+            self.taken += 1;
+            return Some(victim.id());
+        }
+        // The others in turn, so that one that waits for another one gets nowhere only if it
+        // waits for the victim.
+        let others = || runnable.iter().map(|task| task.id());
+        let others = || others().filter(|&id| usize::from(id) != self.victim);
+        let after = current.and_then(|current| others().find(|&id| id > current));
+        after.or_else(|| others().next())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        0
+    }
+}
+
+/// Freezes the first of `threads` at each of its steps in turn; the others must end meanwhile.
+fn nobody_waits_for_the_first(setup: Setup, threads: Vec<Vec<Op>>) {
+    let scheduler = Freezer {
+        victim: 1,
+        at: 0,
+        most: 20_000,
+        taken: 0,
+    };
+    let mut config = config();
+    config.max_steps = MaxSteps::FailAfter(100_000);
+    let runs = Runner::new(scheduler, config).run(move || program::run(setup, &threads));
+    println!("frozen at {runs} steps");
+    assert!(runs > 20, "the victim does nothing");
 }
 
 /// A payload that its owners read, and that the last one takes.
@@ -338,4 +406,74 @@ fn sampled_shares_handles_and_leases() {
         ];
         program::run(Setup::default(), &[owner, guest.clone(), guest]);
     });
+}
+
+/// What never waits for anybody: takes, gives, shares, handles, leases, and a thread's exit.
+fn free_of_waiting() -> Vec<Op> {
+    vec![
+        Op::Take,
+        Op::Take,
+        Op::Take,
+        Op::Give(0),
+        Op::Share(0),
+        Op::Upgrade(0),
+        Op::Offer(0),
+        Op::Lease(0),
+        Op::Renew(0),
+        Op::End(0),
+        Op::Release(0),
+        Op::Unique(0),
+        Op::Age,
+        Op::Leave,
+        Op::Take,
+        Op::Give(0),
+    ]
+}
+
+#[test]
+fn nobody_waits_for_a_taker() {
+    for rounds in 0..=2 {
+        let setup = Setup {
+            rounds,
+            ..Setup::default()
+        };
+        let others = free_of_waiting();
+        nobody_waits_for_the_first(setup, vec![free_of_waiting(), others.clone(), others]);
+    }
+}
+
+#[test]
+fn takers_do_not_wait_for_a_trimmer() {
+    let mut trimmer = free_of_waiting();
+    trimmer.insert(3, Op::Trim);
+    trimmer.push(Op::Trim);
+    let others = free_of_waiting();
+    nobody_waits_for_the_first(Setup::default(), vec![trimmer, others.clone(), others]);
+}
+
+#[test]
+fn takers_do_not_wait_for_a_closer() {
+    let mut closer = free_of_waiting();
+    closer.insert(4, Op::Close);
+    let others = free_of_waiting();
+    nobody_waits_for_the_first(Setup::default(), vec![closer, others.clone(), others]);
+}
+
+#[test]
+fn a_trimmer_does_not_wait_for_takers() {
+    let mut trimmer = free_of_waiting();
+    trimmer.insert(3, Op::Trim);
+    trimmer.push(Op::Trim);
+    // Who ages the pool has the trimmers' turn.
+    let mut taker = free_of_waiting();
+    taker.retain(|&op| op != Op::Age);
+    nobody_waits_for_the_first(Setup::default(), vec![taker, trimmer]);
+}
+
+/// The table of progress says that trimmers take turns: the test that finds waiting finds this.
+#[test]
+#[should_panic(expected = "max_steps")]
+fn a_trimmer_waits_for_another() {
+    let trimmer = vec![Op::Take, Op::Give(0), Op::Trim];
+    nobody_waits_for_the_first(Setup::default(), vec![trimmer.clone(), trimmer]);
 }
