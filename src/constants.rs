@@ -80,7 +80,7 @@ pub mod pool {
     pub const CACHE_BUDGET: usize = 2 << 20;
     /// Bytes that a pool may hold whatever its recent peak is. Without it a program that lives on
     /// 2 MiB would fault its memory in again and again (trace `digits`).
-    pub const FLOOR: usize = 8 << 20;
+    pub const FLOOR: usize = 6 << 20;
     /// Requests from this size up may be served by a larger resting block.
     pub const REUSE_FROM: usize = 64 << 10;
     /// Classes above its own that may serve a request: four would be twice the size.
@@ -88,7 +88,7 @@ pub mod pool {
     /// Interval of ageing on slow paths.
     pub const INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
     /// Slack over the recent peak, in 1024ths.
-    pub const SLACK_1024: u64 = 307;
+    pub const SLACK_1024: u64 = 308;
     /// Exchanges and births in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
 }

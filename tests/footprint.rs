@@ -131,7 +131,7 @@ const DEFAULT: Knobs = Knobs {
     window: 20_000,
     budget: 2 << 20,
     reuse: 3,
-    floor: 8 << 20,
+    floor: 6 << 20,
 };
 
 /// The promise in its strict form.

@@ -233,6 +233,7 @@ pub const COUNTS: [&str; 5] = [
 /// Runs `visit` with the way of counting of that name; `None` if it is not built.
 pub fn visit<V: VisitCounting>(name: &str, visit: V) -> Option<V::Output> {
     match name {
+        crate::case::OURS => Some(visit.with::<crate::ours::Ndpool>()),
         "arc" => Some(visit.with::<StdArc>()),
         #[cfg(feature = "counts")]
         "triomphe" => Some(visit.with::<Triomphe>()),

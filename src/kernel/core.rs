@@ -379,6 +379,8 @@ impl<S: Backing> Core<S> {
         if fate == Steal::Taken {
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
+            // Before the share goes: the next life of the core may adopt the cache.
+            let _ = cache.bias.restore();
             // SAFETY: the cache's share, given up once, by who emptied it.
             unsafe { self.drop_share() };
         }
@@ -615,6 +617,7 @@ impl<S: Backing> Core<S> {
         let backing = unsafe { self.backing() };
         let bytes = backing.class_charge(class) * len as usize;
         self.ledger.wake(bytes, backing.policy());
+        self.depots[class].note_wake(self.ledger.ticks());
         self.numbers.exchanges_out.add(1);
         Some(magazine)
     }
@@ -669,18 +672,20 @@ impl<S: Backing> Core<S> {
         unsafe { self.backing() }.class_charge(class) * blocks as usize
     }
 
-    /// Kills one magazine or block of the class with the most resting bytes. `false` if nothing
-    /// rests in the depot.
-    pub fn evict_largest(&self) -> bool {
+    /// Kills one magazine or block of the class where most bytes have rested for longest, measured
+    /// as their product. `false` if nothing rests in the depot.
+    pub fn evict_coldest(&self) -> bool {
         if self.ledger.resting() == 0 {
             return false;
         }
+        let now = self.ledger.ticks();
         let victim = (0..CLASSES)
             .filter(|&class| self.depot_estimate(class) > 0)
             .max_by_key(|&class| {
                 // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
                 let charge = unsafe { self.backing() }.class_charge(class);
-                self.depot_estimate(class) * charge as u64
+                let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
+                bytes * (1 + u128::from(self.depots[class].idle(now)))
             });
         victim.is_some_and(|class| self.evict(class).is_some())
     }

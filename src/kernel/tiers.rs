@@ -124,6 +124,39 @@ impl<S: Backing> Core<S> {
         unsafe { self.rest_block(class, block) };
     }
 
+    /// A give of as many blocks as a magazine holds, in one exchange with the depot: step 3 without
+    /// the cache. `false`: nothing was asked of `next`, the blocks are the caller's still.
+    ///
+    /// # Safety
+    /// The next `rounds` blocks, of this class and pool, are the caller's; it gives them up.
+    /// `rounds` is at most what a magazine of the class holds, and not 0.
+    pub unsafe fn give_magazine<'a>(
+        &self,
+        class: usize,
+        rounds: u32,
+        mut next: impl FnMut() -> &'a Block<S>,
+    ) -> bool
+    where
+        S: 'a,
+    {
+        if self.is_closed() {
+            return false;
+        }
+        let Ok((_, magazine)) = self.world().magazines.claim() else {
+            return false;
+        };
+        for slot in 0..rounds {
+            // SAFETY: just claimed: ours, and so are the blocks.
+            unsafe { magazine.set_round(slot, next()) };
+        }
+        // SAFETY: as many rounds were set.
+        unsafe { magazine.set_len(rounds) };
+        self.class_numbers[class].gives.add(u64::from(rounds));
+        // SAFETY: the magazine is ours, with its rounds.
+        unsafe { self.rest_magazine(class, magazine) };
+        true
+    }
+
     /// Steps 1 to 3 of a give. `false`: the block is the caller's still.
     ///
     /// # Safety

@@ -11,6 +11,7 @@ mod memory;
 mod pair;
 mod shared;
 mod threads;
+mod traces;
 
 /// Bytes between two touched ones.
 const PAGE: usize = 4096;
@@ -25,6 +26,7 @@ pub const ALL: &[Workload] = &[
     threads::SHARED_POOL,
     threads::PIPE,
     larson::LARSON,
+    traces::TRACE,
     threads::CHURN,
     memory::TWO_POOLS,
     memory::ZEROED,
