@@ -276,8 +276,10 @@ fn consume<C: Contender>(
         let sum = Cell::new(0_u8);
         let seen = if how == Touch::Untouched { 1 } else { size };
         for offset in (0..seen).step_by(super::PAGE) {
-            // SAFETY: `offset < seen <= size`, and the producer wrote that byte before it pushed the block.
-            let byte = unsafe { start.add(offset).read_volatile() };
+            // SAFETY: `offset < seen <= size`.
+            let at = unsafe { start.add(offset) };
+            // SAFETY: the producer wrote that byte before it pushed the block.
+            let byte = unsafe { at.read_volatile() };
             sum.set(sum.get().wrapping_add(byte));
         }
         black_box(sum.get());
