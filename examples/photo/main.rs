@@ -32,9 +32,13 @@ const RUNS: u32 = 5;
 
 /// What the pipeline makes of one channel.
 pub struct Stages {
+    /// After the Gaussian.
     pub blurred: Array2<f32>,
+    /// After the denoising.
     pub denoised: Array2<f32>,
+    /// The Sobel magnitude.
     pub edges: Array2<f32>,
+    /// After the local contrast.
     pub contrast: Array2<f32>,
 }
 
