@@ -85,6 +85,21 @@ impl<T: Element> Buffer<T> {
         (this.block, this.ptr, this.len)
     }
 
+    /// The control block; the buffer owns it.
+    #[cfg(feature = "ndarray")]
+    #[inline]
+    pub(crate) fn block(&self) -> &'static Block {
+        self.block
+    }
+
+    /// Whether the buffer starts where its block does, so that sharing it moves nothing.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn is_at_base(&self) -> bool {
+        // SAFETY: the buffer owns its block.
+        let base = unsafe { self.block.payload(|payload| payload.base) };
+        base.addr() == self.ptr.addr().get()
+    }
+
     /// Elements in the buffer.
     #[inline]
     #[must_use]

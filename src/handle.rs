@@ -119,9 +119,8 @@ impl Handle {
         }
         // SAFETY: the base of a shared block is not null.
         let ptr = unsafe { NonNull::new_unchecked(base) }.cast();
-        let count = len.checked_div(size_of::<T>()).unwrap_or(0);
         // SAFETY: our share; the owner that shared the block recorded these.
-        Ok(unsafe { SharedBuffer::from_share(block, ptr, count) })
+        Ok(unsafe { SharedBuffer::from_share(block, ptr, len) })
     }
 
     /// Whether the buffer of this handle is released (or never was), now or shortly before.
@@ -255,6 +254,41 @@ impl Token {
         let content = lease::end(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
         let block = Handle(content.target).block();
         Ok((block.expect("a lease holds a share of a block"), content))
+    }
+}
+
+/// For arrays that many threads may dispose: a miss is no stray there.
+#[cfg(feature = "ndarray")]
+impl Token {
+    /// Whether the lease is live, now or shortly before.
+    pub(crate) fn is_live(self) -> bool {
+        lease::peek(&LEASES, self.0).is_ok()
+    }
+
+    /// Another owner of the leased view, while the lease is live.
+    ///
+    /// # Safety
+    /// The token was made from a buffer of `T`.
+    pub(crate) unsafe fn look<T: Element>(self) -> Option<SharedBuffer<T>> {
+        let content = lease::peek(&LEASES, self.0).ok()?;
+        let handle = Handle(content.target);
+        let block = handle.block()?;
+        // A release meanwhile may have been the last: then the CAS refuses.
+        block.state.upgrade(handle.generation()).ok()?;
+        // SAFETY: the upgrade's share; the view was valid when it was leased, and the generation
+        // is the same.
+        Some(unsafe { SharedBuffer::from_share(block, start_of(block, &content), content.len) })
+    }
+
+    /// [`release`](Self::release); says whether it was this call that ended the lease.
+    pub(crate) fn release_once(self) -> bool {
+        let Ok(content) = lease::end(&LEASES, self.0) else {
+            return false;
+        };
+        let block = Handle(content.target).block();
+        // SAFETY: the lease's share, which ended exactly once.
+        unsafe { block::release(block.expect("a lease holds a share of a block")) };
+        true
     }
 }
 

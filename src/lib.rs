@@ -2,9 +2,14 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub mod array;
 mod block;
 mod buffer;
 pub mod class;
+#[cfg(doctest)]
+mod compile_fail;
 pub mod conformance;
 mod constants;
 mod element;
@@ -16,6 +21,7 @@ pub mod kernel;
 #[cfg(feature = "loom")]
 #[doc(hidden)]
 pub mod loom_model;
+mod map;
 mod os;
 mod pool;
 pub mod report;
@@ -38,6 +44,9 @@ pub mod count {
 }
 
 pub use allocator::BufferAllocator;
+#[cfg(feature = "ndarray")]
+#[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
+pub use array::{ArrayError, Disposable, PoolArray, Scope, SharedArray, Temp};
 pub use buffer::Buffer;
 pub use constants::pool::MIN_ALIGN;
 pub use element::Element;

@@ -106,7 +106,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Bytes that the pool may hold whatever the recent peak is (8 MiB); 0 for the promise in its
+    /// Bytes that the pool may hold whatever the recent peak is (6 MiB); 0 for the promise in its
     /// strict form.
     #[must_use]
     pub fn floor(mut self, bytes: usize) -> Self {

@@ -41,7 +41,7 @@ impl Clock {
 #[allow(unsafe_code)]
 #[inline]
 pub(crate) unsafe fn tick(core: &'static Core, backing: &Bound, own: Option<&'static Cache>) {
-    if core.ledger.ticks() % LOOK_EVERY == 0 && backing.trimmer.is_none() {
+    if core.ledger.ticks().is_multiple_of(LOOK_EVERY) && backing.trimmer.is_none() {
         // SAFETY: the caller's promise.
         unsafe { look(core, backing, own) };
     }

@@ -20,6 +20,9 @@ enum Step {
     Drop { block: usize },
 }
 
+/// A buffer, the bytes asked for, and the bytes that it occupies.
+type Live = (Buffer<MaybeUninit<u8>>, usize, usize);
+
 /// What a run has shown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -128,7 +131,7 @@ const DEFAULT: Knobs = Knobs {
     window: 20_000,
     budget: 2 << 20,
     reuse: 3,
-    floor: 8 << 20,
+    floor: 6 << 20,
 };
 
 /// The promise in its strict form.
@@ -164,7 +167,7 @@ fn run(steps: &[Step], knobs: &Knobs) -> Seen {
         let before = pool.stats();
         seen = Seen::default();
         let mut asked = 0;
-        let mut live: Vec<Option<(Buffer<MaybeUninit<u8>>, usize, usize)>> = Vec::new();
+        let mut live: Vec<Option<Live>> = Vec::new();
         let mut births = before.births;
         for step in steps {
             match *step {

@@ -68,8 +68,8 @@ impl<S: Backing> Core<S> {
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
-        // SAFETY: just popped: ours, and of this class and pool.
         if let Some(cache) = cache
+            // SAFETY: just popped: ours, and of this class and pool.
             && unsafe { self.load(cache, class, magazine, rounds) }
         {
             return cache.pop(Class::new(class));
@@ -122,6 +122,39 @@ impl<S: Backing> Core<S> {
         self.count_give(class);
         // SAFETY: the caller's block.
         unsafe { self.rest_block(class, block) };
+    }
+
+    /// A give of as many blocks as a magazine holds, in one exchange with the depot: step 3 without
+    /// the cache. `false`: nothing was asked of `next`, the blocks are the caller's still.
+    ///
+    /// # Safety
+    /// The next `rounds` blocks, of this class and pool, are the caller's; it gives them up.
+    /// `rounds` is at most what a magazine of the class holds, and not 0.
+    pub unsafe fn give_magazine<'a>(
+        &self,
+        class: usize,
+        rounds: u32,
+        mut next: impl FnMut() -> &'a Block<S>,
+    ) -> bool
+    where
+        S: 'a,
+    {
+        if self.is_closed() {
+            return false;
+        }
+        let Ok((_, magazine)) = self.world().magazines.claim() else {
+            return false;
+        };
+        for slot in 0..rounds {
+            // SAFETY: just claimed: ours, and so are the blocks.
+            unsafe { magazine.set_round(slot, next()) };
+        }
+        // SAFETY: as many rounds were set.
+        unsafe { magazine.set_len(rounds) };
+        self.class_numbers[class].gives.add(u64::from(rounds));
+        // SAFETY: the magazine is ours, with its rounds.
+        unsafe { self.rest_magazine(class, magazine) };
+        true
     }
 
     /// Steps 1 to 3 of a give. `false`: the block is the caller's still.

@@ -1,0 +1,1 @@
+//! The attribute `scoped` of the crate `ndpool`.

@@ -1,0 +1,545 @@
+//! [`SharedArray`]: counted, read-only.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ops::Deref;
+
+use bytemuck::{AnyBitPattern, NoUninit};
+use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Axis, Dimension, IntoDimension, Ix1, SliceArg};
+
+use super::error::{ArrayError, settle};
+use super::layout::{Layout, size_of_dim};
+use super::memory::Memory;
+use super::owned::{PoolArray, copy_of, shape_error};
+use crate::element::Element;
+use crate::handle::Handle;
+use crate::shared::{SharedBuffer, ViewError};
+
+/// A counted, read-only n-dimensional array: a view with a share of its buffer of its own.
+///
+/// Each view made from it (slice, transpose, reshape, another element type, ..) is an owner of the
+/// buffer as well, so parents can go first; the memory goes back the instant the last owner is
+/// dropped, on that thread. An array without elements holds no buffer.
+///
+/// It dereferences to [`ndarray::ArrayRef`] for reading.
+pub struct SharedArray<T: Element, D: Dimension> {
+    /// Lies within `buffer`; empty if there is none. It leaves this struct with a lifetime of the
+    /// struct's borrow only.
+    view: ArrayView<'static, T, D>,
+    buffer: Option<SharedBuffer<T>>,
+}
+
+impl<T: Element, D: Dimension> SharedArray<T, D> {
+    /// # Safety
+    /// The layout fits the buffer.
+    pub(crate) unsafe fn from_layout(buffer: SharedBuffer<T>, layout: &Layout<D>) -> Self {
+        if layout.dim().size() == 0 {
+            return Self::empty(layout.dim().clone());
+        }
+        // SAFETY: the caller's promise. The buffer's share keeps the elements while the view is
+        // beside it, and nobody writes them while there is a share.
+        let view = unsafe { layout.view(buffer.as_ptr()) };
+        Self {
+            view,
+            buffer: Some(buffer),
+        }
+    }
+
+    /// An array without elements.
+    fn empty(dim: D) -> Self {
+        debug_assert_eq!(dim.size(), 0);
+        let nothing = core::ptr::NonNull::dangling().as_ptr();
+        // SAFETY: there is no element to be valid.
+        let view = unsafe { Layout::dense(dim, false).view(nothing) };
+        Self { view, buffer: None }
+    }
+
+    pub(crate) fn from_owned(array: PoolArray<T, D>) -> Self {
+        let (buffer, layout) = array.into_layout();
+        // Sharing may move elements to the base of their block, so the view is made after it.
+        // SAFETY: the layout was the array's own.
+        unsafe { Self::from_layout(buffer.share(), &layout) }
+    }
+
+    /// The elements of a shared buffer, row-major.
+    ///
+    /// # Errors
+    /// [`ArrayError::Shape`] if the lengths differ; the share is dropped then.
+    pub fn from_buffer<Sh>(shape: Sh, buffer: SharedBuffer<T>) -> Result<Self, ArrayError>
+    where
+        Sh: IntoDimension<Dim = D>,
+    {
+        let dim = shape.into_dimension();
+        if size_of_dim::<T, D>(&dim)? != buffer.len() {
+            return Err(shape_error(&dim, buffer.len()));
+        }
+        // SAFETY: a dense layout of as many elements as the buffer has.
+        Ok(unsafe { Self::from_layout(buffer, &Layout::dense(dim, false)) })
+    }
+
+    /// An array with a view of `buffer` that is there already.
+    ///
+    /// # Safety
+    /// The view lies in the buffer.
+    pub(crate) unsafe fn from_view(buffer: SharedBuffer<T>, view: &ArrayRef<T, D>) -> Self {
+        let layout = Layout::of(view, buffer.as_ptr(), buffer.len());
+        let layout = layout.expect("the view lies in the buffer");
+        // SAFETY: the layout was just checked.
+        unsafe { Self::from_layout(buffer, &layout) }
+    }
+
+    /// Gives up the array for its share and its view.
+    ///
+    /// # Safety
+    /// The view is used while the share is kept only.
+    pub(crate) unsafe fn into_view(self) -> (ArrayView<'static, T, D>, Option<SharedBuffer<T>>) {
+        (self.view, self.buffer)
+    }
+
+    fn layout(&self) -> Layout<D> {
+        let layout = match &self.buffer {
+            Some(buffer) => Layout::of(&self.view, buffer.as_ptr(), buffer.len()),
+            None => Ok(Layout::dense(self.view.raw_dim(), false)),
+        };
+        layout.expect("the view of an array lies within its buffer")
+    }
+
+    /// Gives up the array for its share, and where its elements lie in the buffer. `None`: an array
+    /// without elements.
+    pub(crate) fn into_layout(self) -> (Option<SharedBuffer<T>>, Layout<D>) {
+        let layout = self.layout();
+        (self.buffer, layout)
+    }
+
+    /// The pool of the array's memory.
+    pub(crate) fn memory(&self) -> Memory<'_> {
+        match &self.buffer {
+            // SAFETY: the array has a share of the block while it is borrowed.
+            Some(buffer) => unsafe { Memory::beside(buffer.block()) },
+            None => Memory::ambient(),
+        }
+    }
+
+    /// Owners of the buffer now, or shortly before; 0 for an array without elements.
+    #[must_use]
+    pub fn owners(&self) -> u32 {
+        self.buffer.as_ref().map_or(0, SharedBuffer::owners)
+    }
+
+    /// A name of the buffer that owns nothing; `None` for an array without elements.
+    #[must_use]
+    pub fn handle(&self) -> Option<Handle> {
+        self.buffer.as_ref().map(SharedBuffer::handle)
+    }
+
+    /// Bytes of the buffer that this array keeps alive.
+    #[must_use]
+    pub fn retained_bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, SharedBuffer::retained_bytes)
+    }
+
+    /// A view made by `f` from this array's: any view that lies in this array's buffer. It is an
+    /// owner of its own. All other views are made by this.
+    ///
+    /// ```
+    /// use ndarray::{Axis, s};
+    /// let pool = ndpool::Pool::new();
+    /// let whole = pool.from_shape_fn((4, 5), |(i, j)| i * 10 + j).share();
+    /// let odd = whole.map_view(|view| view.slice_move(s![1..;2, ..]))?;
+    /// drop(whole);
+    /// assert_eq!(odd[(1, 4)], 34);
+    /// # Ok::<(), ndpool::ArrayError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ArrayError::Outside`] if the view is of other elements (a static's).
+    pub fn map_view<E, F>(&self, f: F) -> Result<SharedArray<T, E>, ArrayError>
+    where
+        E: Dimension,
+        F: for<'a> FnOnce(ArrayView<'a, T, D>) -> ArrayView<'a, T, E>,
+    {
+        let view = f(self.view.view());
+        if view.is_empty() {
+            return Ok(SharedArray::empty(view.raw_dim()));
+        }
+        let Some(buffer) = &self.buffer else {
+            return Err(ArrayError::Outside { elements: 0 });
+        };
+        let layout = Layout::of(&view, buffer.as_ptr(), buffer.len())?;
+        // SAFETY: the layout was just checked.
+        Ok(unsafe { SharedArray::from_layout(buffer.clone(), &layout) })
+    }
+
+    /// [`map_view`](Self::map_view) with a view that is known to lie inside.
+    #[track_caller]
+    fn inner_view<E, F>(&self, f: F) -> SharedArray<T, E>
+    where
+        E: Dimension,
+        F: for<'a> FnOnce(ArrayView<'a, T, D>) -> ArrayView<'a, T, E>,
+    {
+        settle(self.map_view(f))
+    }
+
+    /// A slice, as [`ndarray::ArrayRef::slice`]'s.
+    ///
+    /// # Panics
+    /// If an index is out of bounds or a step is 0.
+    #[track_caller]
+    #[must_use]
+    pub fn slice<I: SliceArg<D>>(&self, info: I) -> SharedArray<T, I::OutDim> {
+        self.inner_view(|view| view.slice_move(info))
+    }
+
+    /// The array with its axes in reverse order.
+    #[must_use]
+    pub fn t(&self) -> Self {
+        self.inner_view(|view| view.reversed_axes())
+    }
+
+    /// The array with its axes in another order.
+    ///
+    /// # Errors
+    /// [`ArrayError::Axis`] if `axes` is not a permutation of the array's axes.
+    pub fn permute(&self, axes: &[usize]) -> Result<Self, ArrayError> {
+        let ndim = self.view.ndim();
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        if !sorted.into_iter().eq(0..ndim) {
+            return Err(ArrayError::Axis {
+                axes: axes.to_vec(),
+                ndim,
+            });
+        }
+        let mut order = D::zeros(ndim);
+        for (place, &axis) in axes.iter().enumerate() {
+            order[place] = axis;
+        }
+        self.map_view(|view| view.permuted_axes(order))
+    }
+
+    /// The array with one axis backwards.
+    ///
+    /// # Errors
+    /// [`ArrayError::Axis`].
+    pub fn reversed(&self, axis: Axis) -> Result<Self, ArrayError> {
+        let ndim = self.view.ndim();
+        if axis.index() >= ndim {
+            return Err(ArrayError::Axis {
+                axes: vec![axis.index()],
+                ndim,
+            });
+        }
+        self.map_view(|mut view| {
+            view.invert_axis(axis);
+            view
+        })
+    }
+
+    /// The elements under another shape, in logical order: a view where they lie dense and
+    /// row-major, else a copy in a buffer of its own.
+    ///
+    /// # Errors
+    /// [`ArrayError::Shape`], or [`ArrayError::Alloc`] of the copy.
+    pub fn reshape<E: IntoDimension>(
+        &self,
+        shape: E,
+    ) -> Result<SharedArray<T, E::Dim>, ArrayError> {
+        let dim = shape.into_dimension();
+        if size_of_dim::<T, _>(&dim)? != self.view.len() {
+            return Err(shape_error(&dim, self.view.len()));
+        }
+        if !self.view.is_standard_layout() {
+            return Ok(self.try_copy()?.into_shape(dim)?.share());
+        }
+        let Some(buffer) = &self.buffer else {
+            return Ok(SharedArray::empty(dim));
+        };
+        let dense = Layout::dense(dim, false);
+        let (dim, strides) = (dense.dim().clone(), dense.strides().clone());
+        let layout = self.layout();
+        let layout = layout.relabelled(dim, strides, layout.first());
+        // SAFETY: as many dense elements from the same place on.
+        Ok(unsafe { SharedArray::from_layout(buffer.clone(), &layout) })
+    }
+
+    /// The array repeated along new or unit axes, without a copy.
+    ///
+    /// # Errors
+    /// [`ArrayError::Broadcast`].
+    pub fn broadcast<E: IntoDimension>(
+        &self,
+        shape: E,
+    ) -> Result<SharedArray<T, E::Dim>, ArrayError> {
+        let dim = shape.into_dimension();
+        size_of_dim::<T, _>(&dim)?;
+        let view = super::operand::broadcast(&self.view, &dim)?;
+        let Some(buffer) = self.buffer.as_ref().filter(|_| !view.is_empty()) else {
+            return Ok(SharedArray::empty(dim));
+        };
+        let layout = Layout::of(&view, buffer.as_ptr(), buffer.len())?;
+        // SAFETY: the layout was just checked.
+        Ok(unsafe { SharedArray::from_layout(buffer.clone(), &layout) })
+    }
+
+    /// The elements whose indices are all equal.
+    #[must_use]
+    pub fn diagonal(&self) -> SharedArray<T, Ix1> {
+        self.inner_view(|view| view.into_diag())
+    }
+
+    /// The same bytes as elements of another type. Where the sizes differ, the last axis grows or
+    /// shrinks, and must be dense.
+    ///
+    /// # Errors
+    /// [`ArrayError::View`] with the sizes or the address that do not fit.
+    pub fn reinterpret<U>(&self) -> Result<SharedArray<U, D>, ArrayError>
+    where
+        T: NoUninit,
+        U: Element + AnyBitPattern,
+    {
+        let (from, to) = (size_of::<T>(), size_of::<U>());
+        let refused = ViewError::Size {
+            bytes: from * self.view.len(),
+            size: to,
+        };
+        if from == 0 || to == 0 {
+            return Err(refused.into());
+        }
+        let layout = self.layout();
+        let rescaled = rescale(&layout, from, to).ok_or(refused)?;
+        let Some(buffer) = self.buffer.as_ref() else {
+            return Ok(SharedArray::empty(rescaled.dim().clone()));
+        };
+        // A tail that makes no whole element is cut off: no element of the view is there.
+        let whole = buffer.len() - buffer.len() % (to / gcd(from, to));
+        let buffer = buffer.slice(..whole)?.reinterpret::<U>()?;
+        if !rescaled.fits(buffer.len()) {
+            return Err(refused.into());
+        }
+        // SAFETY: the layout fits the elements of the other type, which any bytes make.
+        Ok(unsafe { SharedArray::from_layout(buffer, &rescaled) })
+    }
+
+    /// A copy in a buffer of its own, from the same pool, dense.
+    ///
+    /// # Errors
+    /// [`ArrayError::Alloc`].
+    pub fn try_copy(&self) -> Result<PoolArray<T, D>, ArrayError> {
+        copy_of(&self.view, self.memory())
+    }
+
+    /// Takes the array back as unique if this is the only owner, without a copy.
+    ///
+    /// # Errors
+    /// The array itself, unchanged: there are other owners, the memory is read-only, or an element
+    /// has several indices (broadcast).
+    pub fn try_unique(self) -> Result<PoolArray<T, D>, Self> {
+        let layout = self.layout();
+        if !layout.is_injective() {
+            return Err(self);
+        }
+        let Self { view, buffer } = self;
+        let Some(buffer) = buffer else {
+            return copy_of(&view, Memory::ambient()).map_err(|_| Self { view, buffer: None });
+        };
+        match buffer.try_unique() {
+            // SAFETY: the layout was this array's own, and no two indices meet.
+            Ok(buffer) => Ok(unsafe { PoolArray::from_layout(buffer, &layout) }),
+            Err(buffer) => Err(Self {
+                view,
+                buffer: Some(buffer),
+            }),
+        }
+    }
+
+    /// The array as unique: without a copy if this is the only owner, else a copy.
+    ///
+    /// # Errors
+    /// [`ArrayError::Alloc`] of the copy.
+    pub fn into_unique(self) -> Result<PoolArray<T, D>, ArrayError> {
+        self.try_unique().or_else(|shared| shared.try_copy())
+    }
+
+    /// The elements, writable: in place if this is the only owner (names of the buffer are stale
+    /// from then on); in a copy if the buffer has other owners, an element has several indices, or
+    /// the memory is read-only.
+    ///
+    /// # Errors
+    /// [`ArrayError::Alloc`] of the copy; the array is unchanged then.
+    pub fn make_mut(&mut self) -> Result<ArrayViewMut<'_, T, D>, ArrayError> {
+        let layout = self.layout();
+        let in_place = match &self.buffer {
+            Some(buffer) => buffer.owners() == 1 && !buffer.is_read_only() && layout.is_injective(),
+            None => true,
+        };
+        if !in_place {
+            *self = self.try_copy()?.share();
+            return self.make_mut();
+        }
+        let Some(buffer) = &mut self.buffer else {
+            // SAFETY: there is no element to be valid.
+            return Ok(unsafe { layout.view_mut(core::ptr::NonNull::dangling().as_ptr()) });
+        };
+        // A copy all the same if a handle has become an owner in between: then of the whole
+        // buffer, in which the layout is the same.
+        let base = buffer.make_mut().map_err(ArrayError::Alloc)?.as_mut_ptr();
+        // SAFETY: the layout was this array's own; the buffer keeps the elements.
+        self.view = unsafe { layout.view(base) };
+        // SAFETY: as above; no two indices meet, and `self` is borrowed while the view lives.
+        Ok(unsafe { layout.view_mut(base) })
+    }
+
+    /// Changes the shape, keeping elements in logical order from the front; new ones are zero. As
+    /// many elements as before are relabelled, if they lie dense. Otherwise the array must be the
+    /// only owner.
+    ///
+    /// # Errors
+    /// [`ArrayError::Shared`] if there are other owners, [`ArrayError::Alloc`]; the array is
+    /// unchanged then.
+    pub fn resize<Sh: IntoDimension<Dim = D>>(&mut self, shape: Sh) -> Result<(), ArrayError> {
+        let dim = shape.into_dimension();
+        if size_of_dim::<T, D>(&dim)? == self.view.len() && self.view.is_standard_layout() {
+            *self = self.reshape(dim)?;
+            return Ok(());
+        }
+        let owners = self.owners();
+        if owners > 1 {
+            return Err(ArrayError::Shared { owners });
+        }
+        self.resize_detached(dim)
+    }
+
+    /// [`resize`](Self::resize) whatever the number of owners: other views keep the old buffer, and
+    /// this array leaves it.
+    ///
+    /// # Errors
+    /// [`ArrayError::Alloc`]; the array is unchanged then.
+    pub fn resize_detached<Sh>(&mut self, shape: Sh) -> Result<(), ArrayError>
+    where
+        Sh: IntoDimension<Dim = D>,
+    {
+        let dim = shape.into_dimension();
+        size_of_dim::<T, D>(&dim)?;
+        let taken = self.take_unique();
+        let whole = taken.is_some();
+        let mut array = match taken {
+            Some(array) => array,
+            None => self.try_copy()?,
+        };
+        let resized = array.resize(dim);
+        if whole || resized.is_ok() {
+            *self = array.share();
+        }
+        resized
+    }
+
+    /// The array as unique without a copy, leaving an array without elements behind.
+    fn take_unique(&mut self) -> Option<PoolArray<T, D>> {
+        let dim = D::zeros(self.view.ndim());
+        if dim.size() > 0 {
+            return None;
+        }
+        match core::mem::replace(self, Self::empty(dim)).try_unique() {
+            Ok(array) => Some(array),
+            Err(shared) => {
+                *self = shared;
+                None
+            }
+        }
+    }
+
+    /// Drops this owner; the same as letting it go out of scope.
+    pub fn dispose(self) {}
+}
+
+/// Greatest common divisor of two positive numbers.
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A layout of elements of `from` bytes as one of elements of `to` bytes, where that is possible.
+fn rescale<D: Dimension>(layout: &Layout<D>, from: usize, to: usize) -> Option<Layout<D>> {
+    let (mut dim, mut strides) = (layout.dim().clone(), layout.strides().clone());
+    if from == to {
+        return Some(layout.relabelled(dim, strides, layout.first()));
+    }
+    let last = dim.ndim().checked_sub(1)?;
+    if dim[last] > 1 && strides[last] != 1 {
+        return None;
+    }
+    let whole = |elements: isize| {
+        let bytes = elements.checked_mul(from as isize)?;
+        (bytes % to as isize == 0).then_some(bytes / to as isize)
+    };
+    for axis in 0..last {
+        strides[axis] = whole(strides[axis] as isize)? as usize;
+    }
+    dim[last] = whole(dim[last] as isize)? as usize;
+    strides[last] = 1;
+    if dim.size() == 0 {
+        return Some(Layout::dense(dim, false));
+    }
+    let first = whole(layout.first() as isize)? as usize;
+    Some(layout.relabelled(dim, strides, first))
+}
+
+impl<T: Element, D: Dimension> From<PoolArray<T, D>> for SharedArray<T, D> {
+    fn from(array: PoolArray<T, D>) -> Self {
+        array.share()
+    }
+}
+
+impl<T: Element, D: Dimension> Clone for SharedArray<T, D> {
+    fn clone(&self) -> Self {
+        Self {
+            view: self.view.clone(),
+            buffer: self.buffer.clone(),
+        }
+    }
+}
+
+impl<T: Element, D: Dimension> Deref for SharedArray<T, D> {
+    type Target = ArrayRef<T, D>;
+
+    #[inline]
+    fn deref(&self) -> &ArrayRef<T, D> {
+        &self.view
+    }
+}
+
+impl<'a, T: Element, D: Dimension> IntoIterator for &'a SharedArray<T, D> {
+    type Item = &'a T;
+    type IntoIter = ndarray::iter::Iter<'a, T, D>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<T: Element + PartialEq, D: Dimension> PartialEq for SharedArray<T, D> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Element + PartialEq, D: Dimension> PartialEq<PoolArray<T, D>> for SharedArray<T, D> {
+    fn eq(&self, other: &PoolArray<T, D>) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Element + PartialEq, D: Dimension> PartialEq<ndarray::Array<T, D>> for SharedArray<T, D> {
+    fn eq(&self, other: &ndarray::Array<T, D>) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Element + fmt::Debug, D: Dimension> fmt::Debug for SharedArray<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.view, f)
+    }
+}
+
+static_assertions::assert_impl_all!(SharedArray<f64, ndarray::IxDyn>: Send, Sync, core::panic::UnwindSafe, core::panic::RefUnwindSafe, Clone);
+static_assertions::assert_not_impl_any!(SharedArray<f64, ndarray::Ix1>: core::ops::DerefMut);
