@@ -32,9 +32,13 @@ const RUNS: u32 = 5;
 
 /// What the pipeline makes of one channel.
 pub struct Stages {
+    /// Blurred by a Gaussian.
     pub blurred: Array2<f32>,
+    /// With little total variation.
     pub denoised: Array2<f32>,
+    /// Sobel's gradient of the denoised picture.
     pub edges: Array2<f32>,
+    /// The denoised picture in each neighbourhood's own contrast.
     pub contrast: Array2<f32>,
 }
 
@@ -191,7 +195,7 @@ fn agree(name: &str, left: &[Stages], right: &[Stages]) -> Result<(), Box<dyn Er
 
 fn print_costs(costs: &[(&str, Cost)]) {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header([
         "one picture",
         "ms",
