@@ -148,13 +148,10 @@ fn two_owners_and_two_strays() {
         let all = [main, owner.join().unwrap(), first, second];
         assert_eq!(claims(&all), 1, "leaked or freed twice: {all:?}");
         assert_eq!(cell.count.count(), -1);
-        let by = match all
+        let by = all
             .iter()
             .position(|released| *released == Released::Claimed)
-        {
-            Some(by @ 0..=1) => by,
-            _ => 2,
-        };
+            .map_or(2, |by| by.min(2));
         outcome(format!("claimed: {by}"));
     });
 }

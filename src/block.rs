@@ -58,7 +58,7 @@ pub(crate) struct Payload {
     pub(crate) capacity: usize,
     /// The source's or the owner's own word.
     pub(crate) token: usize,
-    /// Shared: length in bytes.
+    /// Shared: length in elements.
     pub(crate) len: usize,
     /// Shared: the element type.
     pub(crate) element: ElementTag,

@@ -30,27 +30,27 @@ pub mod kernel {
 /// The same constants, small, for loom and shuttle.
 #[cfg_attr(not(any(feature = "loom", feature = "shuttle")), allow(dead_code))]
 pub mod model {
-    /// See [`super::kernel::MAGAZINE_ROUNDS`].
+    /// See `super::kernel::MAGAZINE_ROUNDS`.
     pub const MAGAZINE_ROUNDS: usize = 2;
-    /// See [`super::kernel::CLASSES`].
+    /// See `super::kernel::CLASSES`.
     pub const CLASSES: usize = 1;
-    /// See [`super::kernel::POOLS_PER_TABLE`].
+    /// See `super::kernel::POOLS_PER_TABLE`.
     pub const POOLS_PER_TABLE: usize = 2;
-    /// See [`super::kernel::SLABS`].
+    /// See `super::kernel::SLABS`.
     pub const SLABS: usize = 2;
-    /// See [`super::kernel::LEASES_PER_SLAB`].
+    /// See `super::kernel::LEASES_PER_SLAB`.
     pub const LEASES_PER_SLAB: usize = 2;
-    /// See [`super::kernel::ROOT_BITS`].
+    /// See `super::kernel::ROOT_BITS`.
     pub const ROOT_BITS: u32 = 1;
-    /// See [`super::kernel::NODE_BITS`].
+    /// See `super::kernel::NODE_BITS`.
     pub const NODE_BITS: u32 = 1;
-    /// See [`super::kernel::LEAF_BITS`].
+    /// See `super::kernel::LEAF_BITS`.
     pub const LEAF_BITS: u32 = 1;
-    /// See [`super::kernel::LAST_GENERATION`].
+    /// See `super::kernel::LAST_GENERATION`.
     pub const LAST_GENERATION: u32 = 3;
-    /// See [`super::kernel::OWNERS_LIMIT`].
+    /// See `super::kernel::OWNERS_LIMIT`.
     pub const OWNERS_LIMIT: u32 = 8;
-    /// See [`super::kernel::BUSY_LOOKS`].
+    /// See `super::kernel::BUSY_LOOKS`.
     pub const BUSY_LOOKS: u32 = 1;
 }
 
@@ -77,7 +77,10 @@ pub mod pool {
     /// Largest default class, in bytes.
     pub const MAX_CLASS: usize = 1 << 30;
     /// Bytes that the classes touched by one thread may keep in its cache (C).
-    pub const CACHE_BUDGET: usize = 8 << 20;
+    pub const CACHE_BUDGET: usize = 2 << 20;
+    /// Bytes that a pool may hold whatever its recent peak is. Without it a program that lives on
+    /// 2 MiB would fault its memory in again and again (trace `digits`).
+    pub const FLOOR: usize = 6 << 20;
     /// Requests from this size up may be served by a larger resting block.
     pub const REUSE_FROM: usize = 64 << 10;
     /// Classes above its own that may serve a request: four would be twice the size.
@@ -85,7 +88,7 @@ pub mod pool {
     /// Interval of ageing on slow paths.
     pub const INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
     /// Slack over the recent peak, in 1024ths.
-    pub const SLACK_1024: u64 = 205;
+    pub const SLACK_1024: u64 = 308;
     /// Exchanges and births in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
 }

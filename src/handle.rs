@@ -119,9 +119,8 @@ impl Handle {
         }
         // SAFETY: the base of a shared block is not null.
         let ptr = unsafe { NonNull::new_unchecked(base) }.cast();
-        let count = len.checked_div(size_of::<T>()).unwrap_or(0);
         // SAFETY: our share; the owner that shared the block recorded these.
-        Ok(unsafe { SharedBuffer::from_share(block, ptr, count) })
+        Ok(unsafe { SharedBuffer::from_share(block, ptr, len) })
     }
 
     /// Whether the buffer of this handle is released (or never was), now or shortly before.

@@ -35,6 +35,7 @@ pub struct PoolBuilder {
     cap: usize,
     limit: usize,
     slack: f64,
+    floor: usize,
     window: u64,
     budget: usize,
     reclaim: Option<Reclaim>,
@@ -51,6 +52,7 @@ impl Default for PoolBuilder {
             cap: usize::MAX,
             limit: usize::MAX,
             slack: tuning::SLACK_1024 as f64 / 1024.0,
+            floor: tuning::FLOOR,
             window: tuning::WINDOW,
             budget: tuning::CACHE_BUDGET,
             reclaim: None,
@@ -93,7 +95,7 @@ impl PoolBuilder {
     }
 
     /// Slack of the footprint promise: bytes held stay within `1 + slack` times the recent peak of
-    /// bytes in use (0.2). Clamped to 0..=1000.
+    /// bytes in use (0.3). Clamped to 0..=1000.
     #[must_use]
     pub fn slack(mut self, slack: f64) -> Self {
         self.slack = if slack.is_nan() {
@@ -104,6 +106,14 @@ impl PoolBuilder {
         self
     }
 
+    /// Bytes that the pool may hold whatever the recent peak is (6 MiB); 0 for the promise in its
+    /// strict form.
+    #[must_use]
+    pub fn floor(mut self, bytes: usize) -> Self {
+        self.floor = bytes;
+        self
+    }
+
     /// Length of the window of the recent peak, in births and depot exchanges (20,000).
     #[must_use]
     pub fn window(mut self, operations: u64) -> Self {
@@ -111,7 +121,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Most bytes that one thread may keep in its cache of this pool (8 MiB).
+    /// Most bytes that one thread may keep in its cache of this pool (2 MiB),
+    /// a magazine in flight included.
     #[must_use]
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.budget = bytes;
@@ -186,7 +197,7 @@ impl PoolBuilder {
             policy: Policy {
                 slack: (self.slack * 1024.0) as u64,
                 window: self.window,
-                floor: self.budget,
+                floor: self.floor,
                 cap: self.cap,
                 limit: self.limit,
             },

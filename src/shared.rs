@@ -84,7 +84,7 @@ impl<T: Element> SharedBuffer<T> {
             ptr = unsafe { NonNull::new_unchecked(base) };
         }
         // SAFETY: the buffer owned its block uniquely.
-        unsafe { publish(block, len * size_of::<T>(), TypeId::of::<T>) };
+        unsafe { publish(block, len, TypeId::of::<T>) };
         enter(block);
         Self { ptr, len, block }
     }
@@ -103,6 +103,8 @@ impl<T: Element> SharedBuffer<T> {
         (this.block, this.ptr, this.len)
     }
 
+    /// Its control block; for the array types.
+    #[allow(dead_code)]
     pub(crate) fn block(&self) -> &'static Block {
         self.block
     }
@@ -116,7 +118,7 @@ impl<T: Element> SharedBuffer<T> {
         let ptr = NonNull::from(data).cast::<T>();
         let block = tiers::borrowed(ptr.cast(), size_of_val(data), align_of::<T>())?;
         // SAFETY: the block was just made.
-        unsafe { publish(block, size_of_val(data), TypeId::of::<T>) };
+        unsafe { publish(block, data.len(), TypeId::of::<T>) };
         let entered = block.state.share_saturated();
         debug_assert!(
             entered.is_ok(),
@@ -175,7 +177,7 @@ impl<T: Element> SharedBuffer<T> {
     /// The block was just made for `len` elements at `ptr`, and is the caller's alone.
     unsafe fn from_fresh(block: &'static Block, ptr: NonNull<T>, len: usize) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { publish(block, len * size_of::<T>(), TypeId::of::<T>) };
+        unsafe { publish(block, len, TypeId::of::<T>) };
         enter(block);
         Self { ptr, len, block }
     }
@@ -262,7 +264,7 @@ impl<T: Element> SharedBuffer<T> {
     {
         let bytes = self.len * size_of::<T>();
         let size = size_of::<U>();
-        if size == 0 || bytes % size != 0 {
+        if size == 0 || !bytes.is_multiple_of(size) {
             return Err(ViewError::Size { bytes, size });
         }
         let address = self.ptr.addr().get();

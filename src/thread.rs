@@ -46,6 +46,7 @@ impl Place {
     pub(crate) const NONE: Self = Self(BEYOND as u8);
 
     /// The place of a pool.
+    #[inline]
     pub(crate) fn of(core: &Core) -> Self {
         Self((core.index() as usize).min(BEYOND) as u8)
     }

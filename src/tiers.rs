@@ -285,6 +285,11 @@ unsafe fn birth(
     } else {
         backing.class_charge(usize::from(class))
     };
+    if charge == usize::MAX {
+        // The source says that it cannot: nothing is sent home for it.
+        let kind = AllocErrorKind::TooLarge;
+        return Err(AllocError::new(kind, layout.size(), layout.align(), NAME));
+    }
     // SAFETY: the caller's promise.
     unsafe { admit(core, backing, charge, layout, cache) }?;
     let label = Label {
@@ -310,9 +315,12 @@ unsafe fn birth(
     };
     // SAFETY: the caller's promise.
     match unsafe { core.birth(label, make) } {
-        Ok(block) => Ok(described(core, block, known_zero)),
+        Ok(block) => {
+            core.ledger.born(charge, &backing.policy);
+            Ok(described(core, block, known_zero))
+        }
         Err(error) => {
-            core.ledger.discharge(charge);
+            core.ledger.unborn(charge);
             Err(birth_error(error, layout.size(), layout.align()))
         }
     }
@@ -340,7 +348,7 @@ unsafe fn admit(
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
-            Err(_) if core.evict_largest() => continue,
+            Err(_) if core.evict_coldest() => continue,
             Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }
         // The depot is empty. Without a limit what is held is in use, and the promise holds by

@@ -311,3 +311,10 @@ fn a_hundred_pools_in_turn_all_keep_their_hit_rate() {
         assert!(stats.hit_rate() >= 0.99);
     }
 }
+
+#[test]
+fn a_handle_of_elements_without_a_size_keeps_their_number() {
+    let pool = Pool::new();
+    let shared = pool.filled(5, ()).unwrap().share();
+    assert_eq!(shared.handle().upgrade::<()>().unwrap().len(), 5);
+}

@@ -342,10 +342,8 @@ mod linux {
     fn minor_faults() -> i64 {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: `usage` is a valid place for the answer.
-        assert_eq!(
-            unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) },
-            0
-        );
+        let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+        assert_eq!(result, 0);
         // SAFETY: all-zero is a valid `rusage`, and the call has filled it in.
         unsafe { usage.assume_init() }.ru_minflt
     }

@@ -1,10 +1,10 @@
 //! Workloads, their cases, and the contenders by name.
 
 use std::alloc::System;
-use std::time::Duration;
 
 use crate::contender::{Allocator, Contender, Raised};
-use crate::measure::Sample;
+use crate::measure::{Budget, Sample};
+use crate::ours;
 use crate::pools;
 
 /// What is done with a buffer between its allocation and its release.
@@ -80,11 +80,13 @@ pub struct Workload {
     /// All its cases.
     pub cases: fn() -> Vec<Case>,
     /// Measures one case for one contender; `None` if that contender is not built.
-    pub run: fn(&Case, &str, Duration) -> Option<Sample>,
+    pub run: fn(&Case, &str, Budget) -> Option<Sample>,
 }
 
 /// Our own row, the one that ratios are taken of.
 pub const OURS: &str = "ndpool";
+/// Ours with its background trimmer on.
+pub const TRIMMER: &str = "ndpool-trimmer";
 /// Joins by preload.
 pub const PRELOADED: &str = "tcmalloc";
 /// General allocators.
@@ -135,6 +137,8 @@ pub fn visit<V: Visit>(name: &str, visit: V) -> Option<V::Output> {
         _ => {}
     }
     match name {
+        OURS => Some(visit.with::<ours::Ndpool>()),
+        TRIMMER => Some(visit.with::<ours::Ndpool<true>>()),
         "by-hand" => Some(visit.with::<pools::ByHand>()),
         "array-queue" => Some(visit.with::<pools::Queue>()),
         _ => visit_allocator::<V, 16>(name, visit),

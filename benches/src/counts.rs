@@ -125,7 +125,7 @@ struct Block {
 }
 
 thread_local! {
-    static RESTING: RefCell<Vec<Box<Block>>> = const { RefCell::new(Vec::new()) };
+    static RESTING: RefCell<Vec<NonNull<Block>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An owner of a [`Block`].
@@ -173,9 +173,7 @@ impl Drop for PublishedOwner {
             .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
         {
-            // SAFETY: the claim makes this the only pointer, and it came from `Box::leak`.
-            let block = unsafe { Box::from_raw(self.0.as_ptr()) };
-            RESTING.with_borrow_mut(|stack| stack.push(block));
+            RESTING.with_borrow_mut(|stack| stack.push(self.0));
         }
     }
 }
@@ -190,18 +188,21 @@ impl Counting for Published {
 
     #[inline(always)]
     fn share(&'static self, len: usize) -> PublishedOwner {
-        let mut block = RESTING.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-            Box::new(Block {
+        let mut at = RESTING.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            let block = Block {
                 owners: AtomicI64::new(-1),
                 payload: Vec::new(),
-            })
+            };
+            NonNull::from(Box::leak(Box::new(block)))
         });
+        // SAFETY: a resting block is leaked, has no owner, and was popped by this thread alone.
+        let block = unsafe { at.as_mut() };
         if block.payload.capacity() < len {
             block.payload.reserve_exact(len);
         }
         block.owners.store(0, Ordering::Relaxed);
         add(&block.owners);
-        PublishedOwner(NonNull::from(Box::leak(block)))
+        PublishedOwner(at)
     }
 
     #[inline(always)]
@@ -231,6 +232,7 @@ pub const COUNTS: [&str; 5] = [
 /// Runs `visit` with the way of counting of that name; `None` if it is not built.
 pub fn visit<V: VisitCounting>(name: &str, visit: V) -> Option<V::Output> {
     match name {
+        crate::case::OURS => Some(visit.with::<crate::ours::Ndpool>()),
         "arc" => Some(visit.with::<StdArc>()),
         #[cfg(feature = "counts")]
         "triomphe" => Some(visit.with::<Triomphe>()),

@@ -12,7 +12,9 @@
 mod case;
 mod contender;
 mod counts;
+mod gates;
 mod measure;
+mod ours;
 mod pools;
 mod report;
 mod runner;
@@ -49,6 +51,9 @@ struct Options {
     /// Timed time per cell, in milliseconds [default: 90, with --quick 18]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u16).range(1..))]
     budget: Option<u16>,
+    /// Count instructions too, by valgrind's callgrind where the kernel cannot (two more seconds per cell)
+    #[arg(long)]
+    instructions: bool,
     /// Write the row of every cell and round to FILE
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -76,9 +81,8 @@ pub fn main() -> ExitCode {
 }
 
 fn cell(budget: &str) -> io::Result<()> {
-    let micros = budget.parse().map_err(io::Error::other)?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    runner::cell(workloads::ALL, &arguments, Duration::from_micros(micros))
+    runner::cell(workloads::ALL, &arguments, budget)
 }
 
 fn bench(options: &Options) -> io::Result<()> {
@@ -106,6 +110,7 @@ fn bench(options: &Options) -> io::Result<()> {
                 .into(),
         ),
         quick: options.quick,
+        instructions: options.instructions,
         contenders: options.contender.clone(),
         case: options.case.clone(),
     };
@@ -126,6 +131,7 @@ fn bench(options: &Options) -> io::Result<()> {
         report::print(workload, &cases, &outcome);
         rows.extend(outcome.rows);
     }
+    gates::print(&rows);
     if let Some(path) = &options.csv {
         report::write_csv(path, &rows)?;
         println!("\n{} rows in {}", rows.len(), path.display());

@@ -26,9 +26,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Median of a figure over the rounds, if every round has it.
+    /// Median of a figure over the rounds that have it.
     pub fn figure(&self, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        let mut values: Vec<f64> = self.rows.iter().map(of).collect::<Option<_>>()?;
+        let mut values: Vec<f64> = self.rows.iter().filter_map(of).collect();
         if values.is_empty() {
             None
         } else {
@@ -107,6 +107,11 @@ const COLUMNS: &[Column] = &[
     Column {
         heading: "peak MiB",
         of: |it| it.peak_kib.map(|kib| kib as f64),
+        show: mebibytes,
+    },
+    Column {
+        heading: "live MiB",
+        of: |it| it.live_kib.map(|kib| kib as f64),
         show: mebibytes,
     },
     Column {
@@ -221,6 +226,7 @@ pub fn write_csv(path: &Path, rows: &[Row]) -> io::Result<()> {
             real(it.syscalls_per_op),
             real(it.instructions_per_op),
             whole(it.peak_kib),
+            whole(it.live_kib),
             whole(it.p50_ns),
             whole(it.p99_ns),
             whole(it.p999_ns),
@@ -233,7 +239,7 @@ pub fn write_csv(path: &Path, rows: &[Row]) -> io::Result<()> {
     writer.flush()
 }
 
-const HEADER: [&str; 17] = [
+const HEADER: [&str; 18] = [
     "workload",
     "case",
     "contender",
@@ -244,6 +250,7 @@ const HEADER: [&str; 17] = [
     "syscalls_per_op",
     "instructions_per_op",
     "peak_kib",
+    "live_kib",
     "p50_ns",
     "p99_ns",
     "p999_ns",
@@ -284,7 +291,7 @@ fn mebibytes(kib: f64) -> String {
 }
 
 /// Three digits.
-fn significant(value: f64) -> String {
+pub fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         ..0.1 => 4,
         ..1.0 => 3,

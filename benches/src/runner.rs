@@ -8,11 +8,16 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::case::{Case, PRELOADED, Workload};
-use crate::measure::Sample;
+use crate::case::{Case, PRELOADED, Touch, Workload};
+use crate::measure::{Budget, Count, Sample};
 
-/// The environment variable that turns this program into one cell. Its value is the cell's budget in microseconds.
+/// The environment variable that turns this program into one cell. Its value is the cell's budget, as JSON.
 pub const CELL: &str = "NDPOOL_BENCH_CELL";
+
+/// Workloads whose instructions a simulator counts: each does the same on every run.
+const SIMULATED: [&str; 5] = ["pair", "clone", "share", "view", "two-pools"];
+/// Operations of the two simulated runs; what they differ by is counted.
+const SIMULATED_OPS: [u64; 2] = [1_000, 3_000];
 
 /// How much to run.
 pub struct Plan {
@@ -22,6 +27,8 @@ pub struct Plan {
     pub budget: Duration,
     /// Only the cases marked for it.
     pub quick: bool,
+    /// Count instructions by callgrind, where the kernel cannot.
+    pub instructions: bool,
     /// Only contenders with one of these names; all if empty.
     pub contenders: Vec<String>,
     /// Only cases whose label contains this.
@@ -92,14 +99,37 @@ impl Plan {
                     if given_up.contains(contender) {
                         continue;
                     }
-                    match self.cell(&program, workload, case, contender, preload.as_deref())? {
-                        Answer::Measured(sample) => outcome.rows.push(Row {
-                            workload: workload.name,
-                            case: case.label.clone(),
-                            contender,
-                            round,
-                            sample: *sample,
-                        }),
+                    let cell = Cell {
+                        program: &program,
+                        workload,
+                        case,
+                        contender,
+                        preload: preload.as_deref(),
+                    };
+                    // Counters are slow to open and close, and exact: one round of them is enough.
+                    let count = if round == 0 {
+                        Count::Kernel
+                    } else {
+                        Count::Nothing
+                    };
+                    match cell.measure(Budget {
+                        time: self.budget,
+                        count,
+                        averaged: false,
+                    })? {
+                        Answer::Measured(mut sample) => {
+                            if round == 0 && self.instructions && cell.can_be_simulated() {
+                                sample.instructions_per_op =
+                                    sample.instructions_per_op.or(cell.simulate()?);
+                            }
+                            outcome.rows.push(Row {
+                                workload: workload.name,
+                                case: case.label.clone(),
+                                contender,
+                                round,
+                                sample: *sample,
+                            });
+                        }
                         Answer::Absent => {
                             given_up.insert(contender);
                         }
@@ -118,27 +148,23 @@ impl Plan {
         progress.finish_and_clear();
         Ok(outcome)
     }
+}
 
-    fn cell(
-        &self,
-        program: &Path,
-        workload: &Workload,
-        case: &Case,
-        contender: &str,
-        preload: Option<&Path>,
-    ) -> io::Result<Answer> {
-        let mut command = Command::new(program);
-        command.args([workload.name, case.label.as_str(), contender]);
-        command
-            .env(CELL, self.budget.as_micros().to_string())
-            .stdin(Stdio::null());
-        if contender == PRELOADED {
-            let Some(library) = preload else {
-                return Ok(Answer::Absent);
-            };
-            command.env("LD_PRELOAD", library);
+/// A case for a contender, as a process.
+struct Cell<'a> {
+    program: &'a Path,
+    workload: &'a Workload,
+    case: &'a Case,
+    contender: &'a str,
+    preload: Option<&'a Path>,
+}
+
+impl Cell<'_> {
+    fn measure(&self, budget: Budget) -> io::Result<Answer> {
+        if self.contender == PRELOADED && self.preload.is_none() {
+            return Ok(Answer::Absent);
         }
-        let output = command.output()?;
+        let output = self.command(Command::new(self.program), budget)?.output()?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             let last = text
@@ -154,6 +180,63 @@ impl Plan {
         let sample: Option<Sample> = serde_json::from_slice(&output.stdout)?;
         Ok(sample.map_or(Answer::Absent, |it| Answer::Measured(Box::new(it))))
     }
+
+    fn command(&self, mut command: Command, budget: Budget) -> io::Result<Command> {
+        command.args([self.workload.name, self.case.label.as_str(), self.contender]);
+        command
+            .env(CELL, serde_json::to_string(&budget)?)
+            .stdin(Stdio::null());
+        if let (PRELOADED, Some(library)) = (self.contender, self.preload) {
+            command.env("LD_PRELOAD", library);
+        }
+        Ok(command)
+    }
+
+    fn can_be_simulated(&self) -> bool {
+        SIMULATED.contains(&self.workload.name)
+            && self.case.threads == 1
+            && self.case.touch == Touch::Untouched
+    }
+
+    /// Instructions of one operation; `None` if valgrind is not here or does not bear the contender.
+    fn simulate(&self) -> io::Result<Option<f64>> {
+        let mut totals = Vec::new();
+        for ops in SIMULATED_OPS {
+            let mut valgrind = Command::new("valgrind");
+            valgrind
+                .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+                .arg(self.program);
+            let budget = Budget {
+                time: Duration::ZERO,
+                count: Count::Outside(ops),
+                averaged: false,
+            };
+            let output = match self.command(valgrind, budget)?.output() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                output => output?,
+            };
+            let sample = serde_json::from_slice::<Option<Sample>>(&output.stdout)
+                .ok()
+                .flatten();
+            let (Some(sample), Some(total)) = (sample, collected(&output.stderr)) else {
+                return Ok(None);
+            };
+            totals.push((sample.ops as f64, total));
+        }
+        let [(few, less), (many, more)] = totals[..] else {
+            return Ok(None);
+        };
+        Ok(Some((more - less) / (many - few)))
+    }
+}
+
+/// The total in callgrind's summary.
+fn collected(stderr: &[u8]) -> Option<f64> {
+    let text = String::from_utf8_lossy(stderr);
+    let (_, total) = text
+        .lines()
+        .find_map(|line| line.split_once("Collected :"))?;
+    total.trim().parse().ok()
 }
 
 enum Answer {
@@ -164,7 +247,7 @@ enum Answer {
 }
 
 /// The child's side: measures one cell and prints it as JSON.
-pub fn cell(workloads: &[Workload], arguments: &[String], budget: Duration) -> io::Result<()> {
+pub fn cell(workloads: &[Workload], arguments: &[String], budget: &str) -> io::Result<()> {
     let [name, label, contender] = arguments else {
         return Err(io::Error::other(
             "a cell is a workload, a case and a contender",
@@ -179,7 +262,7 @@ pub fn cell(workloads: &[Workload], arguments: &[String], budget: Duration) -> i
         .iter()
         .find(|it| it.label == *label)
         .ok_or_else(|| io::Error::other("no such case"))?;
-    let sample = (workload.run)(case, contender, budget);
+    let sample = (workload.run)(case, contender, serde_json::from_str(budget)?);
     Ok(serde_json::to_writer(io::stdout(), &sample)?)
 }
 

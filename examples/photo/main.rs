@@ -32,13 +32,13 @@ const RUNS: u32 = 5;
 
 /// What the pipeline makes of one channel.
 pub struct Stages {
-    /// Blurred by a Gaussian.
+    /// After the Gaussian.
     pub blurred: Array2<f32>,
-    /// With little total variation.
+    /// After the denoising.
     pub denoised: Array2<f32>,
-    /// Sobel's gradient of the denoised picture.
+    /// The Sobel magnitude.
     pub edges: Array2<f32>,
-    /// The denoised picture in each neighbourhood's own contrast.
+    /// After the local contrast.
     pub contrast: Array2<f32>,
 }
 

@@ -40,6 +40,7 @@ Usage: replay [OPTIONS] [TRACE]...
                       may be repeated
   --passes N          passes in each process, of which the last is measured [default: 2]
   --rounds N          fresh processes per row, of which the median counts [default: 5]
+  --in-order          all on one thread, in the recorded order: nothing runs ahead
   --json              one JSON object per line instead of the table
   -h, --help          this text
 
@@ -52,6 +53,7 @@ struct Options {
     contenders: Vec<Kind>,
     passes: usize,
     rounds: usize,
+    in_order: bool,
     json: bool,
     /// Whether this process is to replay the one trace with the one contender itself.
     child: bool,
@@ -82,6 +84,7 @@ impl Options {
             contenders: Vec::new(),
             passes: 2,
             rounds: 5,
+            in_order: false,
             json: false,
             child: false,
         };
@@ -90,6 +93,7 @@ impl Options {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
                 Long("json") => options.json = true,
+                Long("in-order") => options.in_order = true,
                 Long("child") => options.child = true,
                 Long("passes") => options.passes = at_least_one(arguments.value()?)?,
                 Long("rounds") => options.rounds = at_least_one(arguments.value()?)?,
@@ -133,7 +137,7 @@ fn parent(options: &Options) -> Result<(), Box<dyn Error>> {
             for (kind, rounds) in options.contenders.iter().zip(&mut rounds) {
                 let name = path.file_name().unwrap_or_default().display();
                 progress.set_message(format!("{name} through {kind}"));
-                rounds.push(in_fresh_process(path, *kind, options.passes)?);
+                rounds.push(in_fresh_process(path, *kind, options)?);
                 progress.inc(1);
             }
         }
@@ -163,17 +167,20 @@ fn print(outcomes: &[Outcome], options: &Options) -> io::Result<()> {
 }
 
 /// Runs [`child`] in a process of its own.
-fn in_fresh_process(path: &Path, kind: Kind, passes: usize) -> Result<Outcome, Box<dyn Error>> {
+fn in_fresh_process(path: &Path, kind: Kind, options: &Options) -> Result<Outcome, Box<dyn Error>> {
     let mut command = Command::new(env::current_exe()?);
     command.args([
         "--child",
         "--contender",
         kind.name(),
         "--passes",
-        &passes.to_string(),
-        "--",
+        &options.passes.to_string(),
     ]);
+    if options.in_order {
+        command.arg("--in-order");
+    }
     command
+        .arg("--")
         .arg(path)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -192,7 +199,11 @@ fn child(options: &Options) -> Result<(), Box<dyn Error>> {
         return Err("a child replays one trace with one contender".into());
     };
     abort_on_panic();
-    let plan = Plan::new(Trace::read(path)?);
+    let mut trace = Trace::read(path)?;
+    if options.in_order {
+        trace.merge_threads();
+    }
+    let plan = Plan::new(trace);
     let measured = match kind {
         Kind::System | Kind::SystemRaised => run::replay(&SystemAllocator, &plan, options.passes)?,
         Kind::Ndpool => run::replay(&PoolAllocator::new()?, &plan, options.passes)?,

@@ -187,6 +187,16 @@ impl Trace {
         }
     }
 
+    /// Moves everything to one thread, in the recorded order.
+    pub fn merge_threads(&mut self) {
+        for record in &mut self.records {
+            match record {
+                Record::Allocate { thread, .. } | Record::Free { thread, .. } => *thread = 0,
+            }
+        }
+        self.threads = self.threads.min(1);
+    }
+
     fn push(&mut self, line: Line<'_>) -> Result<(), Fault> {
         let thread = match u16::try_from(line.thread) {
             Ok(thread) if usize::from(thread) < MAX_THREADS => thread,

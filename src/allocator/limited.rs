@@ -5,6 +5,7 @@
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::fmt;
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -34,6 +35,10 @@ pub struct Limited<A> {
     used: Reserve,
     reclaim: Option<Box<Reclaim>>,
 }
+
+// The callback would hide these: a panic in it ends here, and leaves no charge half-done.
+impl<A: UnwindSafe> UnwindSafe for Limited<A> {}
+impl<A: RefUnwindSafe> RefUnwindSafe for Limited<A> {}
 
 impl<A> Limited<A> {
     /// A node `name` over `inner` that holds at most `limit` bytes.

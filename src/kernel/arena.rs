@@ -82,10 +82,10 @@ impl<T: Cell> Arena<T> {
                 return Err(Exhausted);
             }
             self.ensure(slab)?;
-            // Ordering: Relaxed - claims a number only; E4 covers the cells behind it.
+            // Ordering: Release - E31, with `iter`: the slab behind the number is installed.
             let claimed =
                 self.fresh
-                    .compare_exchange(fresh, fresh + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    .compare_exchange(fresh, fresh + 1, Ordering::Release, Ordering::Relaxed);
             if claimed.is_ok() {
                 return Ok((fresh, self.at(fresh)));
             }
@@ -121,8 +121,9 @@ impl<T: Cell> Arena<T> {
 
     /// Every cell that was ever claimed.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        // Ordering: Relaxed - a bound; a cell claimed meanwhile is seen only by its claimer.
-        (0..self.fresh.load(Ordering::Relaxed)).map(|index| self.at(index))
+        // Ordering: Acquire - E31, with `claim`: the slabs of all these cells are installed. Of cells
+        // claimed from now on nothing is seen.
+        (0..self.fresh.load(Ordering::Acquire)).map(|index| self.at(index))
     }
 
     /// Installs slab `slab` if it is missing.

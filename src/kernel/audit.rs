@@ -103,14 +103,14 @@ impl<S: Backing> Core<S> {
         }
         let mut places = Places::default();
         let (mut resting_bytes, mut held_bytes) = (0, 0);
-        for class in 0..CLASSES {
+        for (class, &cached) in cached.iter().enumerate() {
             // SAFETY: the caller holds a handle.
             let depot = unsafe { self.audit_depot(class, &mut seen) };
             let numbers = &self.class_numbers[class];
             let exist = numbers.births.get().wrapping_sub(numbers.deaths.get());
             let (takes, gives) = self.traffic(class);
             let live = takes.wrapping_sub(gives);
-            let resting = cached[class] + depot;
+            let resting = cached + depot;
             if exist != live.wrapping_add(resting) {
                 return Err(Mismatch::Blocks {
                     class,
@@ -120,7 +120,7 @@ impl<S: Backing> Core<S> {
                 });
             }
             places.live += live;
-            places.cached += cached[class];
+            places.cached += cached;
             places.depot += depot;
             if exist > 0 {
                 let charge = backing.class_charge(class) as u64;

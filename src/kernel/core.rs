@@ -217,7 +217,7 @@ impl<S: Backing> Core<S> {
         // Written in the first life only: later ones have the same world, and a thread that gave a
         // block in an earlier life may still be reading it.
         // SAFETY: only the opener writes, and nobody else can have opened this core.
-        if core.world.with(|place| unsafe { (*place).is_null() }) {
+        if core.world.with(|place| unsafe { *place }.is_null()) {
             // SAFETY: as above; in the first life nobody reads it yet.
             core.world.with_mut(|place| unsafe { *place = world });
         }
@@ -253,7 +253,9 @@ impl<S: Backing> Core<S> {
     /// The world of the pool.
     pub fn world(&self) -> &World<S> {
         // SAFETY: written before the first handle, and the same in every life of the core.
-        self.world.with(|world| unsafe { &**world })
+        let world = self.world.with(|world| unsafe { *world });
+        // SAFETY: the world outlives every handle and block of the pool.
+        unsafe { &*world }
     }
 
     /// What the pool is bound to.
@@ -377,6 +379,8 @@ impl<S: Backing> Core<S> {
         if fate == Steal::Taken {
             // SAFETY: the lock has given the cache to us.
             unsafe { self.kill_cache(cache) };
+            // Before the share goes: the next life of the core may adopt the cache.
+            let _ = cache.bias.restore();
             // SAFETY: the cache's share, given up once, by who emptied it.
             unsafe { self.drop_share() };
         }
@@ -493,8 +497,12 @@ impl<S: Backing> Core<S> {
         let (_, fresh) = self.world().blocks.claim().ok()?;
         // SAFETY: the caller's block.
         let label = unsafe { block.label() };
-        // SAFETY: the caller's block; what is read is not used there again.
-        let payload = unsafe { block.payload(|payload| ptr::read(payload)) };
+        let read = |payload: &S::Payload| {
+            // SAFETY: a valid payload; what is read is not used there again.
+            unsafe { ptr::read(payload) }
+        };
+        // SAFETY: the caller's block.
+        let payload = unsafe { block.payload(read) };
         // SAFETY: just claimed. The pool's share moves along.
         unsafe { fresh.fill(label, self, payload) };
         self.numbers.retired.add(1);
@@ -551,8 +559,7 @@ impl<S: Backing> Core<S> {
         let fits = {
             // SAFETY: the block keeps the pool alive.
             let backing = unsafe { self.backing() };
-            self.ledger
-                .rest(backing.class_charge(class), backing.policy())
+            self.rest(backing, backing.class_charge(class))
         };
         if !fits {
             // SAFETY: the caller's block.
@@ -609,6 +616,7 @@ impl<S: Backing> Core<S> {
         let backing = unsafe { self.backing() };
         let bytes = backing.class_charge(class) * len as usize;
         self.ledger.wake(bytes, backing.policy());
+        self.depots[class].note_wake(self.ledger.ticks());
         self.numbers.exchanges_out.add(1);
         Some(magazine)
     }
@@ -623,6 +631,7 @@ impl<S: Backing> Core<S> {
         let backing = unsafe { self.backing() };
         self.ledger
             .wake(backing.class_charge(class), backing.policy());
+        self.depots[class].note_wake(self.ledger.ticks());
         self.numbers.exchanges_out.add(1);
         Some(block)
     }
@@ -640,8 +649,10 @@ impl<S: Backing> Core<S> {
     /// Kills one magazine or block of `class` that rests in the depot; the bytes that went.
     pub fn evict(&self, class: usize) -> Option<usize> {
         if let Some(magazine) = self.depots[class].pop_magazine(&self.world().magazines) {
-            // SAFETY: just popped: the caller's, and its rounds keep the pool alive.
-            let bytes = unsafe { self.rest_bytes(class, magazine.len()) };
+            // SAFETY: just popped: the caller's.
+            let len = unsafe { magazine.len() };
+            // SAFETY: its rounds keep the pool alive.
+            let bytes = unsafe { self.rest_bytes(class, len) };
             self.ledger.unrest(bytes);
             // SAFETY: as above.
             return Some(unsafe { self.kill_rounds(magazine) });
@@ -661,18 +672,20 @@ impl<S: Backing> Core<S> {
         unsafe { self.backing() }.class_charge(class) * blocks as usize
     }
 
-    /// Kills one magazine or block of the class with the most resting bytes. `false` if nothing
-    /// rests in the depot.
-    pub fn evict_largest(&self) -> bool {
+    /// Kills one magazine or block of the class where most bytes have rested for longest, measured
+    /// as their product. `false` if nothing rests in the depot.
+    pub fn evict_coldest(&self) -> bool {
         if self.ledger.resting() == 0 {
             return false;
         }
+        let now = self.ledger.ticks();
         let victim = (0..CLASSES)
             .filter(|&class| self.depot_estimate(class) > 0)
             .max_by_key(|&class| {
                 // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
                 let charge = unsafe { self.backing() }.class_charge(class);
-                self.depot_estimate(class) * charge as u64
+                let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
+                bytes * (1 + u128::from(self.depots[class].idle(now)))
             });
         victim.is_some_and(|class| self.evict(class).is_some())
     }
@@ -752,7 +765,11 @@ impl<S: Backing> Core<S> {
     pub unsafe fn trim(&self, own: Option<&Cache<S>>) -> usize {
         use super::reach::Steal;
         self.take_turn();
-        let mut bytes = own.map_or(0, |own| self.kill_own(own));
+        let mut bytes = own.map_or(0, |own| {
+            // What an earlier trimmer left to this thread is answered by the same.
+            let _answered = own.bias.accept_flush();
+            self.kill_own(own)
+        });
         for slot in self.world().slots.iter() {
             let Some(cache) = slot.cache(self.index) else {
                 continue;

@@ -185,6 +185,10 @@ impl RefCount {
     fn compensate(&self) -> Released {
         // Ordering: Relaxed - undoes a number; `claim` orders what it needs itself.
         let before = self.0.fetch_add(1, Ordering::Relaxed);
+        if cfg!(planted_leak) {
+            // As published: what the fuzzer must find, see `ci/planted`.
+            return Released::Stray;
+        }
         if before == RELEASED && self.claim() {
             Released::Claimed
         } else {

@@ -18,6 +18,8 @@ pub struct Depot {
     resting: Counter,
     /// Fewest blocks that rested here since the last interval began.
     low: Counter,
+    /// The pool's clock of births and exchanges when a block last left towards a user.
+    last_wake: Counter,
 }
 
 impl Depot {
@@ -29,6 +31,7 @@ impl Depot {
                 blocks: IndexStack::new(),
                 resting: Counter::new(),
                 low: Counter::new(),
+                last_wake: Counter::new(),
             }
         }
     }
@@ -91,6 +94,16 @@ impl Depot {
     fn took(&self, blocks: u64) {
         self.resting.sub(blocks);
         self.low.lower(self.resting.get());
+    }
+
+    /// A block left towards a user when the pool's clock was `now`.
+    pub fn note_wake(&self, now: u64) {
+        self.last_wake.replace(now);
+    }
+
+    /// How long, by the pool's clock, no user needed anything from here.
+    pub fn idle(&self, now: u64) -> u64 {
+        now.saturating_sub(self.last_wake.get())
     }
 
     /// Blocks that nobody needed since the last call: the fewest that rested at any moment.

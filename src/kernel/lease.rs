@@ -59,15 +59,15 @@ impl Cell for Lease {
 /// Leases a share: the name of the lease, in 64 bits.
 pub fn lease(arena: &Arena<Lease>, content: Content) -> Result<u64, Exhausted> {
     let (index, lease) = arena.claim()?;
-    // Ordering: Relaxed - published by the swap below; a reader of an earlier lease that sees
-    // these words fails its CAS or its second look.
-    lease.target.swap(content.target, Ordering::Relaxed);
-    // Ordering: Relaxed - as above.
-    lease.start.swap(content.start, Ordering::Relaxed);
-    // Ordering: Relaxed - as above.
-    lease.len.swap(content.len, Ordering::Relaxed);
-    // Ordering: Relaxed - as above.
-    lease.element.swap(content.element, Ordering::Relaxed);
+    // Ordering: Release - E16, with `peek`: whoever reads a word of this lease sees that the lease
+    // before it has ended, and takes the word for no part of that.
+    lease.target.swap(content.target, Ordering::Release);
+    // Ordering: Release - E16, with `peek`: as above.
+    lease.start.swap(content.start, Ordering::Release);
+    // Ordering: Release - E16, with `peek`: as above.
+    lease.len.swap(content.len, Ordering::Release);
+    // Ordering: Release - E16, with `peek`: as above.
+    lease.element.swap(content.element, Ordering::Release);
     // Ordering: Relaxed - the claimed slot is ours alone, its word is not live.
     let generation = lease.word.load(Ordering::Relaxed) >> 1;
     // Ordering: Release - E15, with `peek` and `end`: the content is visible to who sees it live.
@@ -83,16 +83,18 @@ pub fn peek(arena: &Arena<Lease>, name: u64) -> Result<Content, Stray> {
         return Err(Stray);
     }
     let content = Content {
-        // Ordering: Acquire - E16, with the look at the word below: it comes after these.
+        // Ordering: Acquire - E16, with `lease`: if this is of a later lease, the second look at
+        // the word below sees so.
         target: lease.target.load(Ordering::Acquire),
-        // Ordering: Acquire - E16, as above.
+        // Ordering: Acquire - E16, with `lease`: as above.
         start: lease.start.load(Ordering::Acquire),
-        // Ordering: Acquire - E16, as above.
+        // Ordering: Acquire - E16, with `lease`: as above.
         len: lease.len.load(Ordering::Acquire),
-        // Ordering: Acquire - E16, as above.
+        // Ordering: Acquire - E16, with `lease`: as above.
         element: lease.element.load(Ordering::Acquire),
     };
-    // Ordering: Relaxed - E16, with the loads above: still live, so what was read is its own.
+    // Ordering: Relaxed - the loads above keep their order with it, and with them the end of this
+    // lease is seen if they have read a later one: still live, so what was read is its own.
     if lease.word.load(Ordering::Relaxed) != live {
         return Err(Stray);
     }

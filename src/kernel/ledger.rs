@@ -12,7 +12,7 @@ pub struct Policy {
     pub slack: u64,
     /// Exchanges and births in one window of the recent peak.
     pub window: u64,
-    /// Bytes that may be held whatever the recent peak is: what one thread's cache may keep.
+    /// Bytes that may be held whatever the recent peak is.
     pub floor: usize,
     /// Most bytes that may rest, in thread caches and the depot together.
     pub cap: usize,
@@ -33,6 +33,8 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Ledger {
     held: Reserve,
+    /// Part of `held`: charged for births that are under way.
+    pending: Counter,
     resting: Counter,
     /// What rests in the depot, and what thread caches have room for: counts against the cap.
     stocked: Counter,
@@ -49,6 +51,7 @@ impl Ledger {
         pub fn new() -> Ledger {
             Ledger {
                 held: Reserve::new(),
+                pending: Counter::new(),
                 resting: Counter::new(),
                 stocked: Counter::new(),
                 peak: Counter::new(),
@@ -85,9 +88,11 @@ impl Ledger {
         self.resting.get() as usize
     }
 
-    /// U: bytes with users, in thread caches or in flight.
+    /// U: bytes with users, in thread caches or in flight between tiers. A birth under way does not
+    /// count, since it may come to nothing: no peak is of what never was.
     pub fn used(&self) -> usize {
-        self.held().saturating_sub(self.resting())
+        let apart = self.resting() as u64 + self.pending.get();
+        self.held().saturating_sub(apart as usize)
     }
 
     /// Largest U of the last window, and of the one that runs.
@@ -111,33 +116,53 @@ impl Ledger {
             .max(policy.floor)
     }
 
-    /// Charges a birth of `bytes`, or says why not.
+    /// Charges a birth of `bytes`, or says why not. [`born`](Self::born) or
+    /// [`unborn`](Self::unborn) follows.
     pub fn admit(&self, bytes: usize, policy: &Policy) -> Result<(), Refusal> {
         let bound = self.bound(bytes, policy);
-        match self.held.try_reserve(bytes, bound.min(policy.limit)) {
-            Ok(_) => {
-                self.highest_held.raise(self.held() as u64);
-                self.tick(policy);
-                Ok(())
-            }
-            Err(reserved) if reserved.saturating_add(bytes) > policy.limit => {
-                Err(Refusal::Limit(reserved))
-            }
-            Err(_) => Err(Refusal::Promise),
-        }
+        self.charge(bytes, bound.min(policy.limit))
+            .map_err(|reserved| {
+                if reserved.saturating_add(bytes) > policy.limit {
+                    Refusal::Limit(reserved)
+                } else {
+                    Refusal::Promise
+                }
+            })
     }
 
     /// Charges a birth of `bytes` for which nothing rests any more that could go first: the
     /// promise holds by itself, only the limit is left to check.
     pub fn admit_bare(&self, bytes: usize, policy: &Policy) -> Result<(), Refusal> {
-        let admitted = self.held.try_reserve(bytes, policy.limit);
-        admitted.map_err(Refusal::Limit)?;
-        self.highest_held.raise(self.held() as u64);
-        self.tick(policy);
-        Ok(())
+        self.charge(bytes, policy.limit).map_err(Refusal::Limit)
     }
 
-    /// A death, or a birth that came to nothing.
+    fn charge(&self, bytes: usize, most: usize) -> Result<(), usize> {
+        // Pending first, and last below: a sample in between takes too little for used, not too much.
+        self.pending.add(bytes as u64);
+        match self.held.try_reserve(bytes, most) {
+            Ok(_) => Ok(()),
+            Err(reserved) => {
+                self.pending.sub(bytes as u64);
+                Err(reserved)
+            }
+        }
+    }
+
+    /// A birth that was admitted has come about.
+    pub fn born(&self, bytes: usize, policy: &Policy) {
+        self.pending.sub(bytes as u64);
+        let held = self.used().saturating_add(self.resting());
+        self.highest_held.raise(held as u64);
+        self.tick(policy);
+    }
+
+    /// A birth that was admitted came to nothing.
+    pub fn unborn(&self, bytes: usize) {
+        self.held.release(bytes);
+        self.pending.sub(bytes as u64);
+    }
+
+    /// A death.
     pub fn discharge(&self, bytes: usize) {
         self.held.release(bytes);
     }

@@ -53,6 +53,7 @@ impl<S: Backing> Magazine<S> {
     ///
     /// # Safety
     /// The caller owns the magazine.
+    #[allow(clippy::len_without_is_empty)]
     pub unsafe fn len(&self) -> u32 {
         // SAFETY: only the owner touches a magazine.
         self.rounds.with(|rounds| unsafe { (*rounds).len })

@@ -6,6 +6,10 @@
 //! cells), `lease`; `reach` (the owner-biased lock); `block`, `magazine`, `cache`, `depot`, `ledger`,
 //! `slots`; `core` (a pool's life), `tiers` (take and give).
 
+// Constructors are `const` where the facade's are, which a `Default` cannot be; and the shipped
+// bounds may be the last number of their type, the model's are not.
+#![allow(clippy::new_without_default, clippy::absurd_extreme_comparisons)]
+
 pub(crate) use super::{sync, tuning};
 
 pub mod age;

@@ -54,7 +54,7 @@ impl Bias {
     /// [`leave`](Self::leave) is straight-line code.
     #[inline(always)]
     pub fn enter(&self) -> bool {
-        // Ordering: Relaxed - E5, with `steal`: ordered before the load of `request` by the
+        // Ordering: Relaxed - E5, with `wait_until_out`: ordered before the load of `request` by the
         // light barrier, which pairs with the trimmer's heavy one.
         self.busy.store(1, Ordering::Relaxed);
         light_barrier();
@@ -69,7 +69,7 @@ impl Bias {
     /// Owner: comes out again.
     #[inline(always)]
     pub fn leave(&self) {
-        // Ordering: Release - E7, with `steal`: what the owner did to the cache.
+        // Ordering: Release - E7, with `wait_until_out`: what the owner did to the cache.
         self.busy.store(0, Ordering::Release);
     }
 
@@ -82,9 +82,9 @@ impl Bias {
     /// Owner: takes the request to flush back, and owes the flush. `false` if there is none, or a
     /// trimmer has come for the cache itself.
     pub fn accept_flush(&self) -> bool {
-        // Ordering: Acquire - E6, with `restore`: a trimmer may have had the cache before.
+        // Ordering: Relaxed - the owner enters before it touches the cache, and `enter` orders that.
         self.request
-            .compare_exchange(FLUSH, 0, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(FLUSH, 0, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -105,19 +105,20 @@ impl Bias {
     }
 
     /// A new owner takes a vacant cache, after `bind` has written what only owners read. `false`
-    /// while somebody is still emptying it, or if it is not vacant.
+    /// while somebody is still emptying it, or if it is not vacant. A cache of a closed pool is
+    /// vacant once its flush was claimed, or if it had no owner when the pool closed.
     #[must_use]
     pub fn adopt(&self, bind: impl FnOnce()) -> bool {
         // Ordering: Acquire - E6, with `restore`: the cache is empty, and nobody is at it.
         let seen = self.request.load(Ordering::Acquire);
-        if seen & STEAL != 0 || seen & (DEAD | CLOSED) == 0 {
+        let vacant = seen & DEAD != 0 || seen & (CLOSED | FLUSH) == CLOSED;
+        if seen & STEAL != 0 || !vacant {
             return false;
         }
         bind();
-        // Ordering: AcqRel - E6, with `steal`: the cache as bound; and with a pool that closes in
-        // between: that it is closed.
+        // Ordering: Release - E6, with `steal` and `close`: the cache as bound.
         self.request
-            .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(seen, 0, Ordering::Release, Ordering::Relaxed)
             .is_ok()
     }
 
@@ -125,15 +126,16 @@ impl Bias {
     /// `false` if the closer has found the cache: then it, or a later answer, retires it.
     #[must_use]
     pub fn renounce(&self) -> bool {
-        // Ordering: AcqRel - E6, with `adopt`: nothing was put in; E8: what the closer did.
-        let before = self.request.fetch_or(CLOSED, Ordering::AcqRel);
+        // Ordering: Relaxed - nothing was put in, and only this thread adopts the cache again.
+        let before = self.request.fetch_or(CLOSED, Ordering::Relaxed);
         before & CLOSED == 0
     }
 
     /// Trimmer: asks for the cache. Trimmers of one pool take turns (see `Core::trim`).
     pub fn steal(&self) -> Steal {
         let seen = self.request() & FLUSH;
-        // Ordering: Acquire - E6, with `restore`: an earlier trimmer's work on the cache.
+        // Ordering: Acquire - E6, with `adopt`: the cache as bound, by an owner that may not have
+        // been inside yet. (Trimmers see each other's work by their turn.)
         let raised =
             self.request
                 .compare_exchange(seen, STEAL, Ordering::Acquire, Ordering::Relaxed);
@@ -143,11 +145,11 @@ impl Bias {
         if self.wait_until_out() {
             return Steal::Taken;
         }
-        // Ordering: Release, on failure Acquire - E8, with `exit`: the owner may have exited in
-        // between and left its cache to us.
+        // Ordering: Relaxed, on failure Acquire - E8, with `exit`: nothing was done to the cache; or
+        // the owner has exited in between and left it to us.
         match self
             .request
-            .compare_exchange(STEAL, FLUSH, Ordering::Release, Ordering::Acquire)
+            .compare_exchange(STEAL, FLUSH, Ordering::Relaxed, Ordering::Acquire)
         {
             Ok(_) => Steal::LeftToOwner,
             Err(_) => Steal::Taken,
@@ -158,37 +160,61 @@ impl Bias {
     /// meantime and left it to the trimmer, which then retires it.
     #[must_use]
     pub fn restore(&self) -> bool {
-        // Ordering: Release - E6, with `enter`, `adopt` and `accept_flush`: the cache as emptied.
+        // Ordering: Release - E6, with `enter`, `adopt` and `claim_close_flush`; E8, with `exit`: the
+        // cache as emptied.
         let before = self.request.fetch_and(!STEAL, Ordering::Release);
         before & DEAD == 0
     }
 
-    /// The closing pool: marks the cache for ever. `Taken` if the closer has to empty it now;
-    /// `LeftToOwner` if the owner does so at its next operation or exit.
-    /// The owner itself may close: then it is outside, and no barrier is needed.
+    /// The closing pool: marks the cache for ever. `Taken` if the closer has to empty it now and
+    /// then [`restore`](Self::restore) it; `LeftToOwner` if the owner empties it at its next
+    /// operation or exit. The owner itself may close: then it is outside, and no barrier is needed.
     pub fn close(&self, by_owner: bool) -> Steal {
-        // Ordering: AcqRel - E8, with `exit`; E6, with `restore`: as in `steal`.
-        let before = self.request.fetch_or(CLOSED | FLUSH, Ordering::AcqRel);
-        if before & (DEAD | CLOSED | STEAL) != 0 {
-            return Steal::Vacant;
+        let mut seen = self.request();
+        loop {
+            // A flush is requested of a living cache only: on one that was left, or that kept the
+            // mark of an earlier pool, somebody would take it for a flush of its own.
+            let vacant = seen & (DEAD | CLOSED | STEAL) != 0;
+            let marked = seen | CLOSED | if vacant { 0 } else { FLUSH };
+            // Ordering: Acquire - E6, with `adopt`: the cache as bound.
+            match self.request.compare_exchange_weak(
+                seen,
+                marked,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if vacant => return Steal::Vacant,
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
         }
         if !by_owner && !self.wait_until_out() {
             return Steal::LeftToOwner;
         }
         // The owner does not touch the cache any more once it has seen the request, unless it
-        // claims the flush first: whoever takes the FLUSH bit away empties the cache.
-        if self.claim_close_flush() {
-            Steal::Taken
-        } else {
-            Steal::LeftToOwner
+        // claims the flush first: whoever takes the FLUSH bit away empties the cache. The closer
+        // holds STEAL instead meanwhile, so that nobody adopts the cache under it.
+        let mut seen = self.request();
+        while seen & FLUSH != 0 {
+            // Ordering: Relaxed - `wait_until_out` has shown the cache as its owner left it.
+            match self.request.compare_exchange_weak(
+                seen,
+                seen ^ (FLUSH | STEAL),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Steal::Taken,
+                Err(now) => seen = now,
+            }
         }
+        Steal::LeftToOwner
     }
 
-    /// Owner or closer of a closed pool: whoever gets `true` empties the cache.
+    /// Owner of a closed pool's cache: `true` if it has to empty it.
     #[must_use]
     pub fn claim_close_flush(&self) -> bool {
-        // Ordering: AcqRel - E7 and E8, with `leave` and `exit`: the cache as its owner left it.
-        let before = self.request.fetch_and(!FLUSH, Ordering::AcqRel);
+        // Ordering: Acquire - E6, with `restore`: what an earlier trimmer did to the cache.
+        let before = self.request.fetch_and(!FLUSH, Ordering::Acquire);
         before & FLUSH != 0
     }
 
@@ -220,7 +246,8 @@ impl Bias {
             return false;
         }
         for _ in 0..BUSY_LOOKS {
-            // Ordering: Acquire - E7, with `leave`: what the owner did to the cache.
+            // Ordering: Acquire - E7, with `leave`: what the owner did to the cache; E5, with
+            // `enter`: a 0 behind the barrier means that the owner will see the request.
             if self.busy.load(Ordering::Acquire) == 0 {
                 return true;
             }

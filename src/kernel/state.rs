@@ -201,7 +201,7 @@ impl State {
     #[inline]
     fn enter(&self, stored: u32) -> Result<u32, Exhausted> {
         let last = self.load().generation();
-        if last >= LAST_GENERATION {
+        if last == LAST_GENERATION {
             return Err(Exhausted);
         }
         // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload.
@@ -270,7 +270,7 @@ impl State {
         // Ordering: Acquire - E2, with every earlier release: they are done with the payload.
         fence(Ordering::Acquire);
         Released::Last {
-            retire: before.generation() >= LAST_GENERATION,
+            retire: before.generation() == LAST_GENERATION,
         }
     }
 
@@ -307,7 +307,7 @@ impl State {
             ) {
                 Ok(_) => {
                     return Ok(Released::Last {
-                        retire: generation >= LAST_GENERATION,
+                        retire: generation == LAST_GENERATION,
                     });
                 }
                 Err(now) => seen = Snapshot(now),
@@ -318,6 +318,7 @@ impl State {
     /// T9: keeps an immortal word in the middle of its band. Its generation cannot change any
     /// more, so the swap loses nothing but counts that no longer matter.
     #[cold]
+    #[inline(never)]
     fn saturate(&self, before: Snapshot) {
         let drift = (before.stored() as u32).abs_diff(SATURATED);
         if drift > DRIFT {
@@ -326,5 +327,11 @@ impl State {
             // nothing is ever given back, so earlier releases do not matter.
             self.0.swap(word, Ordering::Relaxed);
         }
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
     }
 }

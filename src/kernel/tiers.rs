@@ -68,8 +68,8 @@ impl<S: Backing> Core<S> {
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
-        // SAFETY: just popped: ours, and of this class and pool.
         if let Some(cache) = cache
+            // SAFETY: just popped: ours, and of this class and pool.
             && unsafe { self.load(cache, class, magazine, rounds) }
         {
             return cache.pop(Class::new(class));

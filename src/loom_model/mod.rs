@@ -59,7 +59,7 @@ pub fn must_fail(name: &str, because: &str, f: impl Fn() + Send + Sync + 'static
 
 /// Set in the child process that [`Model::must_fail`] starts.
 const CHILD: &str = "NDPOOL_MODEL_CHILD";
-/// Raises the preemption bound of every model: a number, or `none`.
+/// The preemption bound of every model instead of its own: a number, or `none`.
 const BOUND: &str = "NDPOOL_MODEL_BOUND";
 
 /// A model and its bounds.
@@ -74,26 +74,33 @@ impl<'a> Model<'a> {
     /// A model with a bound of 3 preemptions and 10,000 branches. `name` is the path of the test
     /// function in its binary.
     pub fn new(name: &'a str) -> Self {
-        let preemptions = match std::env::var(BOUND) {
-            Ok(bound) if bound == "none" => None,
-            Ok(bound) => Some(
-                bound
-                    .parse()
-                    .expect("NDPOOL_MODEL_BOUND is a number or `none`"),
-            ),
-            Err(_) => Some(3),
-        };
         Self {
             name,
-            preemptions,
+            preemptions: Some(3),
             branches: 10_000,
         }
+        .bounded_by_environment()
     }
 
-    /// Explores at most `bound` preemptions per execution, or any number.
+    /// Explores at most `bound` preemptions per execution, or any number; unless the environment
+    /// says otherwise.
     #[must_use]
     pub fn preemptions(mut self, bound: Option<usize>) -> Self {
         self.preemptions = bound;
+        self.bounded_by_environment()
+    }
+
+    fn bounded_by_environment(mut self) -> Self {
+        match std::env::var(BOUND) {
+            Ok(bound) if bound == "none" => self.preemptions = None,
+            Ok(bound) => {
+                let bound = bound
+                    .parse()
+                    .expect("NDPOOL_MODEL_BOUND: a number, or `none`");
+                self.preemptions = Some(bound);
+            }
+            Err(_) => {}
+        }
         self
     }
 

@@ -1,12 +1,10 @@
 //! `(a + b) * d` with temporaries from each contender.
 
-use std::time::Duration;
-
 use ndarray::{Array1, ArrayView1, ArrayViewMut1, Zip};
 
 use crate::case::{ALLOCATORS, Case, Visit, Workload, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Sample, alone};
+use crate::measure::{Budget, Sample, alone};
 
 /// The expression at several lengths.
 pub const EXPR: Workload = Workload {
@@ -50,7 +48,7 @@ impl Operands {
     }
 }
 
-fn run(case: &Case, contender: &str, budget: Duration) -> Option<Sample> {
+fn run(case: &Case, contender: &str, budget: Budget) -> Option<Sample> {
     let operands = Operands::of(case);
     match contender {
         REUSED => {
@@ -87,7 +85,7 @@ fn run(case: &Case, contender: &str, budget: Duration) -> Option<Sample> {
 struct Fresh<'a> {
     case: &'a Case,
     operands: Operands,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Fresh<'_> {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::pair::pairs;
 use super::touch;
-use crate::case::{ALLOCATORS, Case, POOLS, Touch, Visit, Workload, bytes, visit};
+use crate::case::{ALLOCATORS, Case, POOLS, TRIMMER, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Meter, Sample, alone};
+use crate::measure::{Budget, Meter, Sample, alone};
 
 /// Allocate zeroed + free.
 pub const ZEROED: Workload = Workload {
@@ -34,7 +34,7 @@ pub const FOOTPRINT: Workload = Workload {
     title: "a burst of buffers of 64 KiB to 16 MiB, a byte a page written, all freed: resident memory then, 2 s later, and after a trim",
     op: "buffer",
     cases: footprint_cases,
-    run: |case, name, _| visit(name, Burst { case }),
+    run: |case, name, budget| visit(name, Burst { case, budget }),
 };
 
 fn zeroed_cases() -> Vec<Case> {
@@ -85,7 +85,8 @@ fn two_cases() -> Vec<Case> {
 }
 
 fn footprint_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
+    let mut contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
+    contenders.insert(1, TRIMMER);
     let of = |total: usize| Case {
         low: 64 << 10,
         depth: total,
@@ -96,7 +97,7 @@ fn footprint_cases() -> Vec<Case> {
 
 struct Zeroed<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Zeroed<'_> {
@@ -122,7 +123,7 @@ impl Visit for Zeroed<'_> {
 
 struct TwoPools<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for TwoPools<'_> {
@@ -160,13 +161,14 @@ fn in_turn<C: Contender, const DEPTH: usize>(
 
 struct Burst<'a> {
     case: &'a Case,
+    budget: Budget,
 }
 
 impl Visit for Burst<'_> {
     type Output = Sample;
 
     fn with<C: Contender>(self) -> Sample {
-        let Self { case } = self;
+        let Self { case, budget } = self;
         let it: &'static C = start(Setup {
             size: case.size,
             live: case.depth / case.low,
@@ -179,7 +181,7 @@ impl Visit for Burst<'_> {
             })
             .collect();
         let mut blocks = Vec::with_capacity(lengths.len());
-        let meter = Meter::start();
+        let meter = Meter::start(budget);
         let begin = Instant::now();
         for &len in &lengths {
             let mut block = it.allocate(len);

@@ -11,6 +11,7 @@ mod memory;
 mod pair;
 mod shared;
 mod threads;
+mod traces;
 
 /// Bytes between two touched ones.
 const PAGE: usize = 4096;
@@ -25,6 +26,7 @@ pub const ALL: &[Workload] = &[
     threads::SHARED_POOL,
     threads::PIPE,
     larson::LARSON,
+    traces::TRACE,
     threads::CHURN,
     memory::TWO_POOLS,
     memory::ZEROED,
@@ -41,8 +43,10 @@ fn touch(start: *mut u8, len: usize, how: Touch, value: u8) {
         Touch::Untouched => {}
         Touch::Page => {
             for offset in (0..len).step_by(PAGE) {
-                // SAFETY: `offset < len`, and the buffer is ours.
-                unsafe { start.add(offset).write_volatile(value) };
+                // SAFETY: `offset < len`.
+                let at = unsafe { start.add(offset) };
+                // SAFETY: the buffer is ours.
+                unsafe { at.write_volatile(value) };
             }
         }
         // SAFETY: the buffer has `len` bytes and is ours.

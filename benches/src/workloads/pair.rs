@@ -1,14 +1,13 @@
 //! Allocate and free on one thread.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use super::touch;
 use crate::case::{
     ALLOCATORS, Case, OURS, Touch, Visit, Workload, bytes, everyone, visit, visit_allocator,
 };
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Sample, alone};
+use crate::measure::{Budget, Sample, alone};
 
 /// Allocate + free.
 pub const PAIR: Workload = Workload {
@@ -51,7 +50,9 @@ fn cases() -> Vec<Case> {
                 }
                 let quick = QUICK.contains(&size)
                     && (how == Touch::Untouched
-                        || (how == Touch::Page && depth == 4 && size >= 64 << 10));
+                        || (how == Touch::Page
+                            && depth == 4
+                            && (64 << 10..16 << 20).contains(&size)));
                 let label = format!("{}, {}, depth {depth}", bytes(size), how.name());
                 let contenders = if how == Touch::Untouched {
                     everyone()
@@ -83,7 +84,7 @@ fn cases() -> Vec<Case> {
 
 struct Pairs<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Pairs<'_> {
@@ -98,7 +99,7 @@ impl Visit for Pairs<'_> {
     }
 }
 
-fn run(case: &Case, contender: &str, budget: Duration) -> Option<Sample> {
+fn run(case: &Case, contender: &str, budget: Budget) -> Option<Sample> {
     let pairs = Pairs { case, budget };
     match case.align {
         _ if contender == OURS => visit(contender, pairs),

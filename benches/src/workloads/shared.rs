@@ -1,12 +1,11 @@
 //! Counted buffers: clone + drop, allocate + share + drop, allocate + share + view + drop.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use crate::case::{Case, Workload, bytes};
 use crate::contender::Setup;
 use crate::counts::{COUNTS, Counting, VisitCounting, visit};
-use crate::measure::{Sample, alone, team};
+use crate::measure::{Budget, Clock, Sample, alone, team};
 
 /// Clone + drop of an owner.
 pub const CLONE: Workload = Workload {
@@ -82,7 +81,7 @@ fn setup(case: &Case) -> Setup {
 
 struct Clones<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl VisitCounting for Clones<'_> {
@@ -94,7 +93,7 @@ impl VisitCounting for Clones<'_> {
         if self.case.threads == 1 {
             return alone(self.budget, |ops| clones::<C>(&owner, ops));
         }
-        team(self.case.threads, self.budget, |_| {
+        team(self.case.threads, self.budget, Clock::Wall, |_| {
             |ops| clones::<C>(&owner, ops)
         })
     }
@@ -109,7 +108,7 @@ fn clones<C: Counting>(owner: &C::Owner, ops: u64) {
 
 struct Shares<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
     views: bool,
 }
 

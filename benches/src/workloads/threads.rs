@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -12,7 +11,7 @@ use super::pair::pairs;
 use super::touch;
 use crate::case::{ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
-use crate::measure::{Sample, alone, team};
+use crate::measure::{Budget, Clock, Sample, alone, team};
 
 /// Each thread allocates and frees its own.
 pub const OWN: Workload = Workload {
@@ -44,7 +43,7 @@ pub const SCALING: Workload = Workload {
 /// Allocated here, freed there.
 pub const PIPE: Workload = Workload {
     name: "pipe",
-    title: "producer to consumer over a ring of 128, a byte a page written and read (the ring's cost included)",
+    title: "producer to consumer over a ring of 128, the first byte (or one a page) written here and read there, the ring's cost included",
     op: "buffer",
     cases: pipe_cases,
     run: |case, name, budget| visit(name, Pipe { case, budget }),
@@ -127,15 +126,25 @@ fn pipe_cases() -> Vec<Case> {
         .into_iter()
         .chain(["array-queue", "zeropool"])
         .collect();
-    [64, 4 << 10, 64 << 10]
-        .map(|size| Case {
+    let of = |label: String, size, how| Case {
+        depth: RING,
+        threads: 2,
+        touch: how,
+        ..Case::of(label, size, &contenders)
+    };
+    let mut cases = Vec::new();
+    for size in [64, 4 << 10, 64 << 10] {
+        cases.push(Case {
             quick: true,
-            depth: RING,
-            threads: 2,
-            touch: Touch::Page,
-            ..Case::of(bytes(size), size, &contenders)
-        })
-        .to_vec()
+            ..of(bytes(size), size, Touch::Untouched)
+        });
+    }
+    cases.push(of(
+        format!("{}, a byte a page", bytes(64 << 10)),
+        64 << 10,
+        Touch::Page,
+    ));
+    cases
 }
 
 fn churn_cases() -> Vec<Case> {
@@ -158,7 +167,7 @@ fn churn_cases() -> Vec<Case> {
 
 struct Team<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Team<'_> {
@@ -172,10 +181,10 @@ impl Visit for Team<'_> {
         });
         let size = case.size;
         let mut sample = match case.depth {
-            1 => team(case.threads, budget, |_| {
+            1 => team(case.threads, budget, Clock::Wall, |_| {
                 move |ops| pairs::<C, 1>(it, ops, size, Touch::Untouched)
             }),
-            4 => team(case.threads, budget, |_| {
+            4 => team(case.threads, budget, Clock::Wall, |_| {
                 move |ops| pairs::<C, 4>(it, ops, size, Touch::Untouched)
             }),
             depth => unreachable!("no case has depth {depth}"),
@@ -190,7 +199,7 @@ const RING: usize = 128;
 
 struct Pipe<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 /// An end of the ring, taken by the thread that uses it.
@@ -211,7 +220,7 @@ impl Visit for Pipe<'_> {
         let (producer, consumer) = RingBuffer::new(RING);
         let ends = Mutex::new(vec![End::Producer(producer), End::Consumer(consumer)]);
         let (size, how) = (case.size, case.touch);
-        team(2, budget, |_| {
+        team(2, budget, Clock::Wall, |_| {
             let mut end = ends
                 .lock()
                 .expect("no panic under it")
@@ -219,7 +228,7 @@ impl Visit for Pipe<'_> {
                 .expect("an end for each of two threads");
             move |ops| match &mut end {
                 End::Producer(producer) => produce::<C>(it, producer, ops, size, how),
-                End::Consumer(consumer) => consume::<C>(it, consumer, ops, size),
+                End::Consumer(consumer) => consume::<C>(it, consumer, ops, size, how),
             }
         })
     }
@@ -235,7 +244,10 @@ fn produce<C: Contender>(
     for op in 0..ops {
         let len = black_box(size);
         let mut block = it.allocate(len);
-        touch(C::address(&mut block), len, how, op as u8);
+        let start = C::address(&mut block);
+        touch(start, len, how, op as u8);
+        // SAFETY: no case asks for zero bytes.
+        unsafe { start.write_volatile(op as u8) };
         let mut waiting = Some(block);
         while let Some(block) = waiting.take() {
             if let Err(rtrb::PushError::Full(back)) = ring.push(block) {
@@ -246,7 +258,13 @@ fn produce<C: Contender>(
     }
 }
 
-fn consume<C: Contender>(it: &'static C, ring: &mut Consumer<C::Block>, ops: u64, size: usize) {
+fn consume<C: Contender>(
+    it: &'static C,
+    ring: &mut Consumer<C::Block>,
+    ops: u64,
+    size: usize,
+    how: Touch,
+) {
     for _ in 0..ops {
         let mut block = loop {
             match ring.pop() {
@@ -256,9 +274,12 @@ fn consume<C: Contender>(it: &'static C, ring: &mut Consumer<C::Block>, ops: u64
         };
         let start = C::address(&mut block);
         let sum = Cell::new(0_u8);
-        for offset in (0..size).step_by(super::PAGE) {
-            // SAFETY: `offset < size`, and the producer wrote that byte before it pushed the block.
-            let byte = unsafe { start.add(offset).read_volatile() };
+        let seen = if how == Touch::Untouched { 1 } else { size };
+        for offset in (0..seen).step_by(super::PAGE) {
+            // SAFETY: `offset < seen <= size`.
+            let at = unsafe { start.add(offset) };
+            // SAFETY: the producer wrote that byte before it pushed the block.
+            let byte = unsafe { at.read_volatile() };
             sum.set(sum.get().wrapping_add(byte));
         }
         black_box(sum.get());
@@ -271,7 +292,7 @@ const CHURNED: usize = 16;
 
 struct Churn<'a> {
     case: &'a Case,
-    budget: Duration,
+    budget: Budget,
 }
 
 impl Visit for Churn<'_> {

@@ -1,0 +1,9 @@
+//! What the fuzz targets do with their input. Each has a `run`, which panics at a fault; libFuzzer
+//! calls it with new inputs (`fuzz_targets/`), `tests/fuzz_replay.rs` with the kept ones.
+
+pub mod class;
+pub mod lifecycle;
+#[cfg(feature = "shuttle")]
+pub mod schedule;
+pub mod source;
+pub mod threads;

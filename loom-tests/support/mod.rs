@@ -1,0 +1,298 @@
+//! A pool for the models: the kernel's own, bound to a stand-in source whose memory is a witness.
+
+#![allow(unsafe_code, dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ndpool::loom_model::Witness;
+use ndpool::loom_model::kernel::block::{Block, Label};
+use ndpool::loom_model::kernel::cache::{Cache, Class};
+use ndpool::loom_model::kernel::core::{Backing, Core, World};
+use ndpool::loom_model::kernel::ledger::Policy;
+use ndpool::loom_model::kernel::slots::Slot;
+use ndpool::loom_model::kernel::tiers;
+use ndpool::loom_model::tuning::MAGAZINE_ROUNDS;
+
+/// What the stand-in source has seen. Plain std atomics: loom is not to order anything by them.
+#[derive(Debug, Default)]
+pub struct Log {
+    pub allocs: AtomicUsize,
+    pub deallocs: AtomicUsize,
+    /// Backings dropped: lives of pools that ended.
+    pub ends: AtomicUsize,
+}
+
+impl Log {
+    pub fn allocs(&self) -> usize {
+        self.allocs.load(Ordering::Relaxed)
+    }
+
+    pub fn deallocs(&self) -> usize {
+        self.deallocs.load(Ordering::Relaxed)
+    }
+
+    pub fn ends(&self) -> usize {
+        self.ends.load(Ordering::Relaxed)
+    }
+}
+
+/// The stand-in: blocks of 1 byte in one class.
+pub struct Stand {
+    policy: Policy,
+    /// Read by whoever uses the source, written when it is dropped.
+    alive: Witness,
+    rounds: u32,
+    log: Arc<Log>,
+}
+
+impl Stand {
+    /// `cap`: blocks that may rest in the depot; `rounds`: of a magazine, 0 without magazines.
+    pub fn new(log: &Arc<Log>, cap: usize, rounds: u32) -> Self {
+        assert!(rounds as usize <= MAGAZINE_ROUNDS);
+        Self {
+            policy: Policy {
+                slack: 1024,
+                window: 1000,
+                floor: 0,
+                cap,
+                limit: 100,
+            },
+            alive: Witness::new(1),
+            rounds,
+            log: Arc::clone(log),
+        }
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.alive.free();
+        self.log.ends.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Backing for Stand {
+    type Payload = Option<Arc<Witness>>;
+    const NO_PAYLOAD: Self::Payload = None;
+    const BLOCKS_PER_SLAB: usize = 4;
+    const MAGAZINES_PER_SLAB: usize = 4;
+    const CACHES_PER_SLAB: usize = 2;
+    const SLOTS_PER_SLAB: usize = 2;
+    const CORES_PER_SLAB: usize = 1;
+
+    fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn class_charge(&self, _class: usize) -> usize {
+        1
+    }
+
+    fn charge(&self, _label: Label, _payload: &Self::Payload) -> usize {
+        1
+    }
+
+    fn rounds(&self, _class: usize) -> u32 {
+        self.rounds
+    }
+
+    fn budget(&self) -> usize {
+        100
+    }
+
+    fn dealloc(&self, _label: Label, payload: &Self::Payload) {
+        self.alive.read();
+        payload.as_ref().expect("a block has a payload").free();
+        self.log.deallocs.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+const LABEL: Label = Label {
+    class: 0,
+    align: 0,
+    kind: 0,
+    flags: 0,
+};
+
+pub type StandWorld = World<Stand>;
+pub type StandCore = Core<Stand>;
+pub type StandBlock = Block<Stand>;
+
+/// A world, leaked to its model's execution: freed by [`Universe::drop`] of the last `Arc`.
+pub struct Universe {
+    pub world: StandWorld,
+    pub log: Arc<Log>,
+}
+
+impl Universe {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            world: World::new(),
+            log: Arc::default(),
+        })
+    }
+
+    /// Opens a pool with one handle. See [`Stand::new`].
+    pub fn open(&self, cap: usize, rounds: u32) -> &StandCore {
+        let stand = Stand::new(&self.log, cap, rounds);
+        // SAFETY: models keep the universe until every thread of theirs has ended.
+        let core = unsafe { Core::open(&self.world, stand) };
+        core.ok().expect("the model has room for a pool")
+    }
+
+    /// The pool at `index`.
+    pub fn core(&self, index: u32) -> &StandCore {
+        self.world.cores.at(index)
+    }
+
+    /// The block at `index`.
+    pub fn block(&self, index: u32) -> &StandBlock {
+        self.world.blocks.at(index)
+    }
+
+    /// A thread arrives.
+    pub fn arrive(&self) -> Thread<'_> {
+        let slot = tiers::arrive(&self.world).expect("the model has room for a thread");
+        Thread {
+            universe: self,
+            slot: Some(slot),
+        }
+    }
+
+    /// A thread arrives, and registers with `core`.
+    pub fn arrive_at(&self, core: &StandCore) -> Thread<'_> {
+        let thread = self.arrive();
+        thread.cache(core).expect("an open pool registers a thread");
+        thread
+    }
+
+    /// A thread that has arrived before, and goes on.
+    pub fn resume(&self, slot: u32) -> Thread<'_> {
+        Thread {
+            universe: self,
+            slot: Some(self.world.slots.at(slot)),
+        }
+    }
+
+    /// A thread that never registers.
+    pub fn pass_by(&self) -> Thread<'_> {
+        Thread {
+            universe: self,
+            slot: None,
+        }
+    }
+}
+
+/// Where a block came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    Cache,
+    Tiers,
+    Source,
+}
+
+/// A thread that works with pools, as the binding of the product does.
+pub struct Thread<'a> {
+    universe: &'a Universe,
+    slot: Option<&'a Slot<Stand>>,
+}
+
+impl<'a> Thread<'a> {
+    /// The thread's slot, by which it can be resumed.
+    pub fn slot_index(&self) -> u32 {
+        self.slot.expect("a registered thread").index()
+    }
+
+    /// The thread's cache of `core`, which it holds a handle or a block of.
+    fn cache(&self, core: &StandCore) -> Option<&'a Cache<Stand>> {
+        // SAFETY: the slot is this thread's until `exit`; callers hold a handle or a block.
+        unsafe { core.register(self.slot?) }
+    }
+
+    /// Takes a block, and writes to its payload as its only owner. The caller holds a handle.
+    pub fn take(&self, core: &'a StandCore) -> (&'a StandBlock, From) {
+        let cache = self.cache(core);
+        let (block, from) = self.take_by(core, cache);
+        // SAFETY: the block is ours.
+        unsafe { block.payload(|payload| payload.as_ref().unwrap().write(7)) };
+        (block, from)
+    }
+
+    fn take_by(
+        &self,
+        core: &'a StandCore,
+        cache: Option<&'a Cache<Stand>>,
+    ) -> (&'a StandBlock, From) {
+        if let Some(block) = cache.and_then(|cache| cache.pop(Class::new(0))) {
+            // SAFETY: blocks are arena cells, and the universe is still there.
+            return (unsafe { block.as_ref() }, From::Cache);
+        }
+        // SAFETY: the caller holds a handle; the cache is this thread's, bound to the pool.
+        if let Some(block) = unsafe { core.take_slow(cache, 0) } {
+            return (block, From::Tiers);
+        }
+        // SAFETY: the caller holds a handle.
+        let policy = *unsafe { core.backing() }.policy();
+        core.ledger
+            .admit_bare(1, &policy)
+            .expect("the model stays within its limit");
+        let make = || Ok::<_, ()>(Some(Arc::new(Witness::new(0))));
+        // SAFETY: the caller holds a handle, and the byte is charged.
+        let born = unsafe { core.birth(LABEL, make) };
+        self.universe.log.allocs.fetch_add(1, Ordering::Relaxed);
+        (
+            born.ok().expect("the model has room for a block"),
+            From::Source,
+        )
+    }
+
+    /// Gives a block back that is the caller's, after a last look at its payload.
+    pub fn give(&self, block: &StandBlock) {
+        // SAFETY: the block is ours.
+        unsafe { block.payload(|payload| payload.as_ref().unwrap().read()) };
+        // SAFETY: the block is ours.
+        let core = unsafe { block.core() };
+        // SAFETY: cores are arena cells, and the block keeps this one alive.
+        let core = unsafe { &*core };
+        let cache = self.cache(core);
+        // SAFETY: the block is ours, of the cache's pool and class.
+        if cache.is_some_and(|cache| unsafe { cache.push(Class::new(0), block) }) {
+            return;
+        }
+        // SAFETY: the block is ours; the cache is this thread's, bound to the pool.
+        unsafe { core.give_slow(cache, block) };
+    }
+
+    /// Drops a handle of `core` that is the caller's.
+    pub fn drop_handle(&self, core: &StandCore) {
+        // SAFETY: the slot is this thread's, so is its cache; only looked up, never adopted.
+        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        // SAFETY: the caller's handle, not used again.
+        unsafe { core.drop_handle(own) };
+    }
+
+    /// Trims `core`, which the caller holds a handle of.
+    pub fn trim(&self, core: &StandCore) -> usize {
+        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        // SAFETY: the caller holds a handle.
+        unsafe { core.trim(own) }
+    }
+
+    /// The thread ends.
+    pub fn exit(self) {
+        if let Some(slot) = self.slot {
+            // SAFETY: the slot is this thread's, which is used up.
+            unsafe { tiers::exit(&self.universe.world, slot) };
+        }
+    }
+}
+
+/// Runs `f` in a second thread of the model.
+pub fn spawn<R: 'static>(
+    universe: &Arc<Universe>,
+    f: impl FnOnce(&Universe) -> R + 'static,
+) -> loom::thread::JoinHandle<R> {
+    let universe = Arc::clone(universe);
+    loom::thread::spawn(move || f(&universe))
+}
