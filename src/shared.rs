@@ -140,14 +140,24 @@ impl<T: Element> SharedBuffer<T> {
     where
         O: AsRef<[T]> + Send + Sync + 'static,
     {
-        let owner = Box::new(owner);
-        let data = (*owner).as_ref();
-        let (ptr, len, bytes) = (
-            NonNull::from(data).cast::<T>(),
-            data.len(),
-            size_of_val(data),
-        );
-        let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), owner, READ_ONLY)?;
+        /// Keeps the owner where it is: a box that moves would invalidate what points into it.
+        struct Keeper<O>(NonNull<O>);
+        // SAFETY: the keeper is the only way to the owner but for shared slices.
+        unsafe impl<O: Send> Send for Keeper<O> {}
+        impl<O> Drop for Keeper<O> {
+            fn drop(&mut self) {
+                // SAFETY: made from a box below, and dropped once.
+                drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+            }
+        }
+
+        let keeper = Keeper(NonNull::from(Box::leak(Box::new(owner))));
+        // SAFETY: the owner lives until the keeper is dropped, with the last view.
+        let data = unsafe { keeper.0.as_ref() }.as_ref();
+        let (ptr, len) = (NonNull::from(data).cast::<T>(), data.len());
+        let bytes = size_of_val(data);
+        let keeper = Box::new(keeper);
+        let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), keeper, READ_ONLY)?;
         // SAFETY: the block was just made for this memory.
         Ok(unsafe { Self::from_fresh(block, ptr, len) })
     }

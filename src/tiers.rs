@@ -345,6 +345,10 @@ unsafe fn admit(
     layout: Layout,
     cache: Option<&'static Cache>,
 ) -> Result<(), AllocError> {
+    if charge > backing.policy.limit {
+        // Nothing that could be reclaimed would make room.
+        return Err(refused(core, backing, layout, core.ledger.held()));
+    }
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
