@@ -5,7 +5,7 @@ use core::fmt;
 use crate::block::Core;
 use crate::class;
 use crate::kernel::audit::{Mismatch, Places};
-use crate::kernel::core::Backing;
+use crate::kernel::backing::Backing;
 use crate::tuning::CLASSES;
 
 /// One size class, or what has none.

@@ -12,9 +12,10 @@ use crate::block::{
 use crate::class;
 use crate::constants::pool::MIN_ALIGN;
 use crate::error::{AllocError, AllocErrorKind};
+use crate::kernel::backing::Backing;
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
-use crate::kernel::core::{Backing, BirthError};
+use crate::kernel::core::BirthError;
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};

@@ -4,9 +4,10 @@
 
 use std::collections::HashSet;
 
+use super::backing::Backing;
 use super::block::Block;
 use super::cache::Cache;
-use super::core::{Backing, Core};
+use super::core::Core;
 use super::reach::Steal;
 use super::tuning::CLASSES;
 
@@ -79,10 +80,7 @@ impl<S: Backing> Core<S> {
         let backing = unsafe { self.backing() };
         let mut seen = Seen::<S>::new(self);
         let mut cached = [0; CLASSES];
-        for slot in self.world().slots.iter() {
-            let Some(cache) = slot.cache(self.index()) else {
-                continue;
-            };
+        for cache in self.caches() {
             let is_own = own.is_some_and(|own| core::ptr::eq(own, cache));
             let reached = if is_own {
                 cache.bias.enter()

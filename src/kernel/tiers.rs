@@ -13,9 +13,10 @@
 
 use core::ptr::{self, NonNull};
 
+use super::backing::Backing;
 use super::block::Block;
 use super::cache::{Cache, Class, ShelfState};
-use super::core::{Backing, Core, World};
+use super::core::{Core, World};
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::Slot;
