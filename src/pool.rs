@@ -22,7 +22,7 @@ use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
 use crate::trimmer::{self, Clock};
-use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
+use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
 
 /// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
 /// wanted, says whether it freed something.
@@ -234,9 +234,8 @@ impl PoolBuilder {
 /// Rounds of a magazine of blocks that occupy `charge` bytes each.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
     let by_bytes = (tuning::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
-    // Two magazines a class and one in flight; a class that alone would exceed the budget goes to
-    // the depot directly.
-    if charge.saturating_mul(3) <= budget {
+    // A class that alone would exceed the budget goes to the depot directly.
+    if charge.saturating_mul(MAGAZINES_PER_SHELF) <= budget {
         by_bytes as u8
     } else {
         0

@@ -6,10 +6,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::block::{Bound, Cache, Core, WORLD};
+use crate::constants::pool::LOOK_EVERY;
 use crate::sync::Counter;
-
-/// Slow operations between two looks at the clock.
-const LOOK_EVERY: u64 = 64;
 
 /// Milliseconds since this process first asked.
 fn now_ms() -> u64 {

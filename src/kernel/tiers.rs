@@ -21,7 +21,7 @@ use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
-use super::tuning::CLASSES;
+use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
 
 impl<S: Backing> Core<S> {
     /// Steps 1 to 4 of a take. `None`: nothing of this class rests where this thread can reach it.
@@ -203,8 +203,7 @@ impl<S: Backing> Core<S> {
     ) -> bool {
         // SAFETY: callers hold a handle or a block.
         let backing = unsafe { self.backing() };
-        // Two magazines, and one in flight.
-        let whole = 3 * rounds as usize * backing.class_charge(class);
+        let whole = MAGAZINES_PER_SHELF * rounds as usize * backing.class_charge(class);
         let cost = match cache.shelf_state(class, whole, backing.budget()) {
             Some(ShelfState::Stocked) => 0,
             Some(ShelfState::Affordable) if self.stock(backing, whole) => whole,
