@@ -7,9 +7,11 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::class;
+use crate::clock::Clock;
 use crate::constants::pool as tuning;
 use crate::kernel;
 use crate::kernel::backing::Backing;
@@ -19,11 +21,10 @@ use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
 use crate::kernel::pagemap::PageMap;
 use crate::kernel::state::Released;
-use crate::pool::Reclaim;
 use crate::report::{self, Report};
 use crate::source::Source;
 use crate::thread::{self, Place};
-use crate::trimmer::{self, Clock};
+use crate::trimmer;
 use crate::tuning::CLASSES;
 
 /// A control block of the process.
@@ -99,6 +100,10 @@ pub(crate) const LENT: u8 = 4;
 
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
+
+/// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
+/// wanted, says whether it freed something.
+pub(crate) type Reclaim = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// A pool's source and configuration.
 pub(crate) struct Bound {

@@ -61,6 +61,7 @@ pub mod array;
 mod block;
 mod buffer;
 pub mod class;
+mod clock;
 #[cfg(doctest)]
 mod compile_fail;
 pub mod conformance;
@@ -88,6 +89,7 @@ mod sync;
 mod thread;
 mod tiers;
 mod trimmer;
+
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
 
@@ -111,13 +113,14 @@ pub use ndpool_macros::scoped;
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
+pub use trimmer::abandoned_caches;
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-pub use trimmer::abandoned_caches;
 
+/// So do those of the guide for authors of array types.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/integrating.md")]
 struct Integrating;

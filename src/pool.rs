@@ -8,25 +8,20 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::allocator::{BufferAllocator, System};
-use crate::block::{self, Bound, Core, WORLD};
+use crate::block::{self, Bound, Core, Reclaim, WORLD};
 use crate::buffer::Buffer;
 use crate::class;
+use crate::clock::Clock;
 use crate::constants::pool as tuning;
 use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
-use crate::shared::SharedBuffer;
 use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
-use crate::trimmer::{self, Clock};
+use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
-
-/// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
-/// wanted, says whether it freed something.
-pub(crate) type Reclaim = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -438,17 +433,6 @@ impl fmt::Debug for Pool {
             .field("resting_depot_bytes", &self.core.ledger.resting())
             .finish()
     }
-}
-
-/// A copy of foreign memory, which has no pool, from the system allocator.
-pub(crate) fn system_copy<T: Element>(view: &SharedBuffer<T>) -> Result<Buffer<T>, AllocError> {
-    let layout = core::alloc::Layout::for_value::<[T]>(view);
-    let copy = Buffer::<u8>::new_in(layout, Arc::new(System) as Arc<dyn BufferAllocator>)?;
-    let (block, ptr, _) = copy.into_parts();
-    // SAFETY: the block is ours, large enough and aligned for the elements, and zero.
-    let mut copy = unsafe { Buffer::from_claimed(block, ptr.cast::<T>(), view.len()) };
-    copy.copy_from_slice(view);
-    Ok(copy)
 }
 
 static_assertions::assert_impl_all!(Pool: Send, Sync, Clone, UnwindSafe, RefUnwindSafe);

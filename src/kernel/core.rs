@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::{fmt, ptr};
 
 pub use super::backing::Backing;
 
@@ -85,6 +85,12 @@ pub struct Core<S: Backing> {
 unsafe impl<S: Backing> Send for Core<S> {}
 // SAFETY: as above.
 unsafe impl<S: Backing> Sync for Core<S> {}
+
+impl<S: Backing> fmt::Debug for Core<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Core({})", self.index)
+    }
+}
 
 impl<S: Backing> Cell for Core<S> {
     const PER_SLAB: usize = S::CORES_PER_SLAB;
