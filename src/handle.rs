@@ -62,8 +62,8 @@ pub struct StrayRelease {
 /// A name of a shared buffer that owns nothing: 64 bits that may be copied, stored, forged, and
 /// asked for at any time, on any thread, after anything died.
 ///
-/// Every method is a look or one compare-exchange loop on the buffer's state word; none touches the
-/// pool. A handle does not keep its buffer.
+/// Every method is a look or one compare-exchange loop on the buffer's state word; a stale handle
+/// never touches the pool. A handle does not keep its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(u64);
 

@@ -49,9 +49,10 @@
 //!
 //! # Threads
 //!
-//! Every type is `Send + Sync` and may be dropped on any thread, also on one whose thread-locals are
-//! gone, and after the pool's last handle. Which operation waits for whom is said in the progress
-//! table of `docs/design.md`. Nothing here may be used in a signal handler.
+//! Every type is `Send + Sync`, but for scopes, what borrows from them, and the guard of an entered
+//! pool; and may be dropped on any thread, also on one whose thread-locals are gone, and after the
+//! pool's last handle. Which operation waits for whom is said in the progress table of
+//! `docs/design.md`. Nothing here may be used in a signal handler.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;

@@ -347,7 +347,7 @@ impl Pool {
     }
 
     /// Ends an interval of ageing now: what was not used since the last one goes back to its
-    /// source; returns the bytes.
+    /// source; returns the bytes. Never waits: while a trim is under way it does nothing.
     pub fn age(&self) -> usize {
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.age(thread::existing_cache(self.core)) }
@@ -376,7 +376,7 @@ impl Pool {
 
     /// Proves that every block of the pool is in exactly one place, and that the sums agree. To be
     /// called when the pool is quiet: an operation under way on another thread may look like a
-    /// mismatch.
+    /// mismatch. May wait for a trim.
     ///
     /// # Errors
     /// [`AuditError`] with what does not balance.
@@ -388,7 +388,8 @@ impl Pool {
     }
 
     /// Closes the pool for all handles: nothing rests in it any more, and what comes home goes to
-    /// its source. Allocating is still possible, from the source.
+    /// its source. Allocating is still possible, from the source. May wait for a trim; no allocating
+    /// thread is made to wait.
     pub fn close(&self) {
         // SAFETY: `self` is a handle of the pool.
         unsafe { self.core.close(thread::existing_cache(self.core)) };
