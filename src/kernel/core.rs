@@ -444,6 +444,7 @@ impl<S: Backing> Core<S> {
             self.drain_depot(class);
         }
     }
+
     /// The depot of a class.
     pub(super) fn depot(&self, class: usize) -> &Depot {
         &self.depots[class]
