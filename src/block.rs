@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::class;
 use crate::clock::Clock;
-use crate::constants::pool as tuning;
+use crate::constants;
 use crate::kernel;
 use crate::kernel::backing::Backing;
 use crate::kernel::block::{Label, UNCLASSED};
@@ -130,9 +130,9 @@ impl Bound {
         self.reclaim.as_ref().is_some_and(|reclaim| reclaim(bytes))
     }
 
-    /// Classes above `class` whose resting blocks may serve it.
-    pub(crate) fn reach(&self, class: usize) -> usize {
-        if class >= REUSE_FROM {
+    /// Largest class whose resting blocks may serve a request of `class`.
+    pub(crate) fn last_serving(&self, class: usize) -> usize {
+        if class >= FIRST_REUSING {
             (class + self.reuse).min(self.classes - 1)
         } else {
             class
@@ -141,7 +141,7 @@ impl Bound {
 }
 
 /// Classes from here on may be served by a larger resting block.
-const REUSE_FROM: usize = class::of(tuning::REUSE_FROM);
+const FIRST_REUSING: usize = class::of(constants::pool::REUSE_FROM);
 
 impl Backing for Bound {
     type Payload = Payload;
@@ -152,11 +152,11 @@ impl Backing for Bound {
         len: 0,
         element: TypeId::of::<()>,
     };
-    const BLOCKS_PER_SLAB: usize = tuning::BLOCKS_PER_SLAB;
-    const MAGAZINES_PER_SLAB: usize = tuning::MAGAZINES_PER_SLAB;
-    const CACHES_PER_SLAB: usize = tuning::CACHES_PER_SLAB;
-    const SLOTS_PER_SLAB: usize = tuning::SLOTS_PER_SLAB;
-    const CORES_PER_SLAB: usize = tuning::CORES_PER_SLAB;
+    const BLOCKS_PER_SLAB: usize = constants::pool::BLOCKS_PER_SLAB;
+    const MAGAZINES_PER_SLAB: usize = constants::pool::MAGAZINES_PER_SLAB;
+    const CACHES_PER_SLAB: usize = constants::pool::CACHES_PER_SLAB;
+    const SLOTS_PER_SLAB: usize = constants::pool::SLOTS_PER_SLAB;
+    const CORES_PER_SLAB: usize = constants::pool::CORES_PER_SLAB;
 
     fn policy(&self) -> &Policy {
         &self.policy
@@ -217,12 +217,12 @@ pub(crate) fn layout_of(label: Label, payload: &Payload) -> Layout {
 /// Alignment of every block of `capacity` bytes, when the request asks for no more.
 pub(crate) fn natural_align(capacity: usize) -> usize {
     let page = crate::os::page_size();
-    if capacity >= crate::constants::source::HUGE_PAGE {
-        crate::constants::source::HUGE_PAGE
+    if capacity >= constants::source::HUGE_PAGE {
+        constants::source::HUGE_PAGE
     } else if capacity >= page {
         page
     } else {
-        tuning::MIN_ALIGN
+        constants::pool::MIN_ALIGN
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn foreign_token(holder: Holder) -> usize {
 }
 
 /// Drops what a foreign block's token holds.
-pub(crate) fn release_foreign(token: usize) {
+fn release_foreign(token: usize) {
     let holder = core::ptr::with_exposed_provenance_mut::<Holder>(token);
     // SAFETY: made by `foreign_token`, and released once, at the block's death.
     let holder = unsafe { Box::from_raw(holder) };

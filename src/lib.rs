@@ -13,6 +13,9 @@
 //! | [`Token`] | an owner in 64 bits, for foreign languages; released exactly once |
 //! | [`BufferAllocator`] | what array types are generic over; adaptors and a conformance suite |
 //! | [`source`] | where memory is born and dies |
+//! | [`count`] | the counting alone, for control cells that are never recycled |
+//! | `array` | with the feature `ndarray`: arrays and scopes in pooled memory |
+//! | [`integrate`] | bridges to other crates' traits, each a feature |
 //! | [`Stats`], [`Audit`], [`report`] | what a pool has done, holds, and had to complain about |
 //!
 //! # Taking, writing, dropping

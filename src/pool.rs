@@ -12,7 +12,7 @@ use crate::block::{self, Bound, Core, Reclaim, WORLD};
 use crate::buffer::Buffer;
 use crate::class;
 use crate::clock::Clock;
-use crate::constants::pool as tuning;
+use crate::constants;
 use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
@@ -43,16 +43,16 @@ impl Default for PoolBuilder {
     fn default() -> Self {
         Self {
             source: Box::new(Os::new()),
-            max_class: tuning::MAX_CLASS,
+            max_class: constants::pool::MAX_CLASS,
             cap: usize::MAX,
             limit: usize::MAX,
-            slack: tuning::SLACK_1024 as f64 / 1024.0,
-            floor: tuning::FLOOR,
-            window: tuning::WINDOW,
-            budget: tuning::CACHE_BUDGET,
+            slack: constants::pool::SLACK_1024 as f64 / 1024.0,
+            floor: constants::pool::FLOOR,
+            window: constants::pool::WINDOW,
+            budget: constants::pool::CACHE_BUDGET,
             reclaim: None,
-            reuse: tuning::REUSE_CLASSES,
-            interval: tuning::INTERVAL,
+            reuse: constants::pool::REUSE_CLASSES,
+            interval: constants::pool::INTERVAL,
             trimmer: None,
         }
     }
@@ -213,7 +213,7 @@ impl PoolBuilder {
                 AllocErrorKind::BlocksExhausted,
                 size_of::<Core>(),
                 64,
-                "pool",
+                tiers::NAME,
             )
         })?;
         if let Some(interval) = self.trimmer {
@@ -228,7 +228,7 @@ impl PoolBuilder {
 
 /// Rounds of a magazine of blocks that occupy `charge` bytes each.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
-    let by_bytes = (tuning::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
+    let by_bytes = (constants::pool::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
     // A class that alone would exceed the budget goes to the depot directly.
     if charge.saturating_mul(MAGAZINES_PER_SHELF) <= budget {
         by_bytes as u8

@@ -29,7 +29,7 @@ impl Pool {
                 AllocErrorKind::Unsupported,
                 layout.size(),
                 layout.align(),
-                "pool",
+                tiers::NAME,
             ));
         }
         // SAFETY: just taken: ours alone.
