@@ -133,7 +133,7 @@ impl Bound {
     /// Largest class whose resting blocks may serve a request of `class`.
     pub(crate) fn last_serving(&self, class: usize) -> usize {
         if class >= FIRST_REUSING {
-            (class + self.reuse).min(self.classes - 1)
+            class.saturating_add(self.reuse).min(self.classes - 1)
         } else {
             class
         }
