@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ndpool::loom_model::kernel::reach::{Bias, CLOSED, FLUSH, Steal};
 use ndpool::loom_model::sync::{AtomicU32, Ordering, pause};
-use ndpool::loom_model::{Model, Witness, check, outcome};
+use ndpool::loom_model::{Model, Witness, check, outcome, spawn};
 
 /// A cache behind its lock, and the turn of those who reach for it.
 struct Cache {
@@ -136,14 +135,6 @@ impl Cache {
             (fate, emptied)
         })
     }
-}
-
-fn spawn<R: 'static>(
-    cache: &Arc<Cache>,
-    f: impl FnOnce(&Cache) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let cache = Arc::clone(cache);
-    thread::spawn(move || f(&cache))
 }
 
 #[test]

@@ -288,12 +288,3 @@ impl<'a> Thread<'a> {
         }
     }
 }
-
-/// Runs `f` in a second thread of the model.
-pub fn spawn<R: 'static>(
-    universe: &Arc<Universe>,
-    f: impl FnOnce(&Universe) -> R + 'static,
-) -> loom::thread::JoinHandle<R> {
-    let universe = Arc::clone(universe);
-    loom::thread::spawn(move || f(&universe))
-}
