@@ -6,8 +6,9 @@
 use core::ptr::{self, NonNull};
 
 use super::arena::Cell;
+use super::backing::Backing;
 use super::block::Block;
-use super::core::{Backing, Core};
+use super::core::Core;
 use super::magazine::Magazine;
 use super::reach::Bias;
 use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
@@ -105,8 +106,18 @@ pub enum ShelfState {
 
 /// What came out of a shelf: up to two magazines with their lengths recorded in them.
 pub struct Emptied<S: Backing> {
-    /// Magazines, null where there was none.
-    pub magazines: [*const Magazine<S>; 2],
+    /// Null where there was none.
+    magazines: [*const Magazine<S>; 2],
+}
+
+impl<S: Backing> Emptied<S> {
+    /// The magazines that there were.
+    pub fn magazines(&self) -> impl Iterator<Item = &Magazine<S>> {
+        self.magazines.iter().filter_map(|magazine| {
+            // SAFETY: magazines are arena cells, never unmapped.
+            unsafe { magazine.as_ref() }
+        })
+    }
 }
 
 impl<S: Backing> Cache<S> {

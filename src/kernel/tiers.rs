@@ -13,14 +13,15 @@
 
 use core::ptr::{self, NonNull};
 
+use super::backing::Backing;
 use super::block::Block;
 use super::cache::{Cache, Class, ShelfState};
-use super::core::{Backing, Core, World};
+use super::core::{Core, World};
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
-use super::tuning::CLASSES;
+use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
 
 impl<S: Backing> Core<S> {
     /// Steps 1 to 4 of a take. `None`: nothing of this class rests where this thread can reach it.
