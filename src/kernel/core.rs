@@ -6,9 +6,8 @@
 
 use core::{fmt, ptr};
 
-pub use super::backing::Backing;
-
 use super::arena::{Arena, Cell, Exhausted};
+use super::backing::Backing;
 use super::block::{Block, Label};
 use super::cache::{Cache, Emptied};
 use super::depot::Depot;
