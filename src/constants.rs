@@ -77,7 +77,7 @@ pub mod pool {
     /// Cores of one slab.
     pub const CORES_PER_SLAB: usize = 4;
     /// Bytes that one magazine may hold.
-    pub const MAGAZINE_BYTES: usize = 64 << 10;
+    pub const MAGAZINE_BYTES: usize = 32 << 10;
     /// Largest default class, in bytes.
     pub const MAX_CLASS: usize = 1 << 30;
     /// Bytes that the classes touched by one thread may keep in its cache (C).
