@@ -261,8 +261,10 @@ fn release_foreign(token: usize) {
 fn guarded(release: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(release)) {
         report::emit(&Report::ReleasePanicked);
-        // What was thrown may throw again when dropped.
-        core::mem::forget(panic);
+        // What was thrown may throw again when dropped; what that throws is let go.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            core::mem::forget(again);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub type Broadcast<D, E> = <D as DimMax<E>>::Output;
 /// By value, a [`PoolArray`] lends its memory to the result where the shape allows. Implemented
 /// here for all of them, and not meant to be implemented elsewhere.
 pub trait Operand<T: Element>: Sized {
-    /// Dimension of the operand; [`Ix0`] for a scalar.
+    /// Dimension of the operand; [`type@Ix0`] for a scalar.
     type Dim: Dimension;
 
     /// The elements.

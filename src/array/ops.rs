@@ -7,8 +7,8 @@ use core::ops::{
 
 use ndarray::{ArrayView, DimMax, Dimension};
 
-use super::elementwise::{Joined, binary, binary_assign, unary};
 use super::error::{ArrayError, settle};
+use super::kernels::{Joined, binary, binary_assign, unary};
 use super::operand::Operand;
 use super::owned::PoolArray;
 use super::shared::SharedArray;

@@ -9,8 +9,8 @@ use core::ops::{Add, Div, Mul};
 use ndarray::{ArrayView, ArrayView1, Axis, Dimension, RemoveAxis, Zip};
 use num_traits::{Float, FromPrimitive, One, Zero};
 
-use super::elementwise::unary;
 use super::error::{ArrayError, settle};
+use super::kernels::unary;
 use super::operand::Operand;
 use super::owned::PoolArray;
 use super::scope::Temp;

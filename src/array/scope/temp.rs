@@ -11,8 +11,9 @@ use num_traits::Float;
 
 use super::Scope;
 use super::arena::Node;
-use crate::array::elementwise::{Elementwise, binary, mapped, unary};
+use crate::array::elementwise::Elementwise;
 use crate::array::error::{ArrayError, settle};
+use crate::array::kernels::{binary, mapped, unary};
 use crate::array::layout::size_of_dim;
 use crate::array::memory::Memory;
 use crate::array::operand::{Broadcast, Operand};
