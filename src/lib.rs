@@ -14,6 +14,7 @@
 //! | [`BufferAllocator`] | what array types are generic over; adaptors and a conformance suite |
 //! | [`source`] | where memory is born and dies |
 //! | [`Stats`], [`Audit`], [`report`] | what a pool has done, holds, and had to complain about |
+//! | `array` (feature `ndarray`) | arrays and scopes in pooled memory |
 //!
 //! # Taking, writing, dropping
 //!
