@@ -50,7 +50,7 @@ pub use disposable::Disposable;
 pub use elementwise::{Elementwise, Functions, Joined};
 pub use error::ArrayError;
 pub use join::{concatenate, stack, try_concatenate, try_stack};
-pub use matmul::{Product, matmul, try_matmul};
+pub use matmul::{Multiplied, Product, matmul, try_matmul};
 pub use memory::{Entered, Memory};
 pub use operand::{Broadcast, Operand};
 pub use owned::PoolArray;

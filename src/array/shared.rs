@@ -382,7 +382,9 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         };
         // A copy all the same if a handle has become an owner in between: then of the whole
         // buffer, in which the layout is the same.
-        let base = buffer.make_mut().map_err(ArrayError::Alloc)?.as_mut_ptr();
+        buffer.make_mut()?;
+        // Of the buffer itself, so that what is derived from it stands beside the buffer's own uses.
+        let base = buffer.as_ptr().cast_mut();
         // SAFETY: the layout was this array's own; the buffer keeps the elements.
         self.view = unsafe { layout.view(base) };
         // SAFETY: as above; no two indices meet, and `self` is borrowed while the view lives.
@@ -472,7 +474,11 @@ fn rescale<D: Dimension>(layout: &Layout<D>, from: usize, to: usize) -> Option<L
         (bytes % to as isize == 0).then_some(bytes / to as isize)
     };
     for axis in 0..last {
-        strides[axis] = whole(strides[axis] as isize)? as usize;
+        // The stride of an axis with one index is never used, and may be anything.
+        strides[axis] = match dim[axis] {
+            0 | 1 => 0,
+            _ => whole(strides[axis] as isize)? as usize,
+        };
     }
     dim[last] = whole(dim[last] as isize)? as usize;
     strides[last] = 1;
