@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use core::alloc::Layout;
 use core::any::TypeId;
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -9,9 +10,11 @@ use core::ops::{Bound, Deref, RangeBounds};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::slice;
+use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
+use crate::allocator::System;
 use crate::block::{self, Block, ElementTag, READ_ONLY};
 use crate::buffer::{Buffer, Callback};
 use crate::element::Element;
@@ -103,8 +106,8 @@ impl<T: Element> SharedBuffer<T> {
         (this.block, this.ptr, this.len)
     }
 
-    /// Its control block; for the array types.
-    #[allow(dead_code)]
+    /// The control block; the view owns a share of it.
+    #[cfg(feature = "ndarray")]
     pub(crate) fn block(&self) -> &'static Block {
         self.block
     }
@@ -140,14 +143,24 @@ impl<T: Element> SharedBuffer<T> {
     where
         O: AsRef<[T]> + Send + Sync + 'static,
     {
-        let owner = Box::new(owner);
-        let data = (*owner).as_ref();
-        let (ptr, len, bytes) = (
-            NonNull::from(data).cast::<T>(),
-            data.len(),
-            size_of_val(data),
-        );
-        let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), owner, READ_ONLY)?;
+        /// Keeps the owner where it is: a box that moves would invalidate what points into it.
+        struct Keeper<O>(NonNull<O>);
+        // SAFETY: the keeper is the only way to the owner but for shared slices.
+        unsafe impl<O: Send> Send for Keeper<O> {}
+        impl<O> Drop for Keeper<O> {
+            fn drop(&mut self) {
+                // SAFETY: made from a box below, and dropped once.
+                drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+            }
+        }
+
+        let keeper = Keeper(NonNull::from(Box::leak(Box::new(owner))));
+        // SAFETY: the owner lives until the keeper is dropped, with the last view.
+        let data = unsafe { keeper.0.as_ref() }.as_ref();
+        let (ptr, len) = (NonNull::from(data).cast::<T>(), data.len());
+        let bytes = size_of_val(data);
+        let keeper = Box::new(keeper);
+        let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), keeper, READ_ONLY)?;
         // SAFETY: the block was just made for this memory.
         Ok(unsafe { Self::from_fresh(block, ptr, len) })
     }
@@ -331,7 +344,7 @@ impl<T: Element> SharedBuffer<T> {
         // SAFETY: the view owns a share.
         let pooled = !unsafe { self.block.core() }.is_null();
         if !pooled {
-            return crate::pool::system_copy(self);
+            return system_copy(self);
         }
         // SAFETY: the view owns a share of the block.
         let taken = unsafe { tiers::beside(self.block, bytes, align_of::<T>()) }?;
@@ -370,6 +383,17 @@ impl<T: Element> SharedBuffer<T> {
             _ => Err(self),
         }
     }
+}
+
+/// A copy of foreign memory, which has no pool, from the system allocator.
+fn system_copy<T: Element>(view: &SharedBuffer<T>) -> Result<Buffer<T>, AllocError> {
+    let layout = Layout::for_value::<[T]>(view);
+    let copy = Buffer::<u8>::new_in(layout, Arc::new(System))?;
+    let (block, ptr, _) = copy.into_parts();
+    // SAFETY: the block is ours, large enough and aligned for the elements, and zero.
+    let mut copy = unsafe { Buffer::from_claimed(block, ptr.cast::<T>(), view.len()) };
+    copy.copy_from_slice(view);
+    Ok(copy)
 }
 
 /// T1 for a block that its unique owner has written.

@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::arena::Cell;
-use super::core::{Backing, Core};
+use super::backing::Backing;
+use super::core::Core;
 use super::state::State;
 use super::sync::UnsafeCell;
 

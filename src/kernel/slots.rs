@@ -6,8 +6,8 @@
 use core::ptr;
 
 use super::arena::{Arena, Cell, Exhausted};
+use super::backing::Backing;
 use super::cache::Cache;
-use super::core::Backing;
 use super::sync::{AtomicPtr, Counter, Ordering, array};
 use super::tuning::POOLS_PER_TABLE;
 

@@ -13,14 +13,15 @@
 
 use core::ptr::{self, NonNull};
 
+use super::backing::Backing;
 use super::block::Block;
 use super::cache::{Cache, Class, ShelfState};
-use super::core::{Backing, Core, World};
+use super::core::{Core, World};
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
-use super::tuning::CLASSES;
+use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
 
 impl<S: Backing> Core<S> {
     /// Steps 1 to 4 of a take. `None`: nothing of this class rests where this thread can reach it.
@@ -202,21 +203,43 @@ impl<S: Backing> Core<S> {
     ) -> bool {
         // SAFETY: callers hold a handle or a block.
         let backing = unsafe { self.backing() };
-        // Two magazines, and one in flight.
-        let whole = 3 * rounds as usize * backing.class_charge(class);
-        let cost = match cache.shelf_state(class, whole, backing.budget()) {
-            Some(ShelfState::Stocked) => 0,
-            Some(ShelfState::Affordable) if self.stock(backing, whole) => whole,
+        let charge = backing.class_charge(class);
+        let (room, cost) = match cache.shelf_state(class, rounds, charge, backing.budget()) {
+            Some(ShelfState::Stocked { room }) => (room, 0),
+            Some(ShelfState::Affordable { room, cost }) if self.stock(backing, cost) => {
+                (room, cost)
+            }
             _ => return false,
         };
         // SAFETY: the caller's promise.
-        let Some(displaced) = (unsafe { cache.load(class, magazine, rounds, cost) }) else {
+        unsafe { self.shed(class, magazine, room) };
+        // SAFETY: the caller's promise; the magazine now fits the room.
+        let Some(displaced) = (unsafe { cache.load(class, magazine, room, cost) }) else {
             self.ledger.unstock(cost);
             return false;
         };
         // SAFETY: it came out of this thread's cache.
         unsafe { self.rest_displaced(class, displaced) };
         true
+    }
+
+    /// Sends the rounds of a magazine beyond `room` to the depot: another thread, with more of its
+    /// budget left, has filled it.
+    ///
+    /// # Safety
+    /// As [`load`](Self::load).
+    unsafe fn shed(&self, class: usize, magazine: &Magazine<S>, room: u32) {
+        // SAFETY: the caller's magazine.
+        while unsafe { magazine.len() } > room {
+            // SAFETY: as above.
+            let Some(block) = (unsafe { magazine.pop() }) else {
+                return;
+            };
+            // SAFETY: a round is a block, and blocks are never unmapped.
+            let block = unsafe { &*block };
+            // SAFETY: the round is ours, of this class and pool.
+            unsafe { self.rest_block(class, block) };
+        }
     }
 
     /// # Safety
