@@ -12,7 +12,7 @@ use super::core::Core;
 use super::magazine::Magazine;
 use super::reach::Bias;
 use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
-use super::tuning::CLASSES;
+use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
 
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
 struct Shelf<S: Backing> {
@@ -267,13 +267,13 @@ impl<S: Backing> Cache<S> {
         if room > 0 {
             return Some(ShelfState::Stocked { room });
         }
-        let affordable = budget.saturating_sub(charged) / (3 * charge.max(1));
+        let affordable = budget.saturating_sub(charged) / (MAGAZINES_PER_SHELF * charge.max(1));
         Some(
             match rounds.min(u32::try_from(affordable).unwrap_or(u32::MAX)) {
                 0 => ShelfState::OverBudget,
                 room => ShelfState::Affordable {
                     room,
-                    cost: 3 * room as usize * charge,
+                    cost: MAGAZINES_PER_SHELF * room as usize * charge,
                 },
             },
         )

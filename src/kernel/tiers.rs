@@ -21,7 +21,7 @@ use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::Slot;
 use super::sync::{Ordering, fence};
-use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
+use super::tuning::CLASSES;
 
 impl<S: Backing> Core<S> {
     /// Steps 1 to 4 of a take. `None`: nothing of this class rests where this thread can reach it.
