@@ -43,6 +43,9 @@ pub(crate) static LEASES: kernel::arena::Arena<Lease> = kernel::arena::Arena::ne
 /// Blocks that were lent by address, since their birth.
 pub(crate) static PAGE_MAP: PageMap = PageMap::new();
 
+/// What a view owns while its buffer is lent out to be written: nothing, for ever.
+pub(crate) static NOTHING: Block = Block::immortal();
+
 static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
 static_assertions::assert_impl_all!(Block: Send, Sync);
@@ -125,9 +128,13 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Asks the user's callback to free something; with no lock held.
+    /// Asks the user's callback to free something; with no lock held. A panic in it frees nothing.
     pub(crate) fn reclaim(&self, bytes: usize) -> bool {
-        self.reclaim.as_ref().is_some_and(|reclaim| reclaim(bytes))
+        self.reclaim.as_ref().is_some_and(|reclaim| {
+            let mut freed = false;
+            guarded(|| freed = reclaim(bytes));
+            freed
+        })
     }
 
     /// Largest class whose resting blocks may serve a request of `class`.
@@ -186,6 +193,10 @@ impl Backing for Bound {
         if self.trimmer.is_some() {
             trimmer::stirred();
         }
+    }
+
+    fn end(self) {
+        guarded(|| drop(self));
     }
 
     fn dealloc(&self, label: Label, payload: &Payload) {

@@ -116,7 +116,7 @@ pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades
 #[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
 pub use ndpool_macros::scoped;
 pub use pool::{Pool, PoolBuilder};
-pub use shared::{SharedBuffer, ViewError};
+pub use shared::{SharedBuffer, ViewError, Writable};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
 

@@ -328,7 +328,11 @@ impl Pool {
         let mut len = 0;
         for element in elements {
             if len == buffer.len() {
-                let room = buffer.capacity().max(len + len / 2).max(len + 1);
+                // Elements without a size fit any number of times: no need to double.
+                let room = match size_of::<T>() {
+                    0 => len + 1,
+                    _ => buffer.capacity().max(len + len / 2).max(len + 1),
+                };
                 buffer.resize(room, element)?;
             }
             buffer[len] = element;

@@ -6,7 +6,7 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::fmt;
 use core::mem::ManuallyDrop;
-use core::ops::{Bound, Deref, RangeBounds};
+use core::ops::{Bound, Deref, DerefMut, RangeBounds};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::slice;
@@ -41,6 +41,50 @@ unsafe impl<T: Element> Sync for SharedBuffer<T> {}
 // Nobody writes through a shared buffer, so a panic leaves nothing half-done.
 impl<T: Element> UnwindSafe for SharedBuffer<T> {}
 impl<T: Element> RefUnwindSafe for SharedBuffer<T> {}
+
+/// A shared buffer, lent out to be written; see [`SharedBuffer::make_mut`].
+pub struct Writable<'a, T: Element> {
+    buffer: ManuallyDrop<Buffer<T>>,
+    home: &'a mut SharedBuffer<T>,
+}
+
+impl<T: Element> Writable<'_, T> {
+    /// First element, for writing.
+    #[must_use]
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.buffer.as_mut_ptr()
+    }
+}
+
+impl<T: Element> Drop for Writable<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; the guard is not used again.
+        let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
+        *self.home = buffer.share();
+    }
+}
+
+impl<T: Element> Deref for Writable<'_, T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.buffer
+    }
+}
+
+impl<T: Element> DerefMut for Writable<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.buffer
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for Writable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
 
 /// A view was asked for that does not fit; carries the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -301,7 +345,7 @@ impl<T: Element> SharedBuffer<T> {
     /// # Errors
     /// The view itself, unchanged, when there are other owners or the memory is read-only.
     pub fn try_unique(self) -> Result<Buffer<T>, Self> {
-        if self.is_read_only() || !self.take_back() {
+        if !self.take_back() {
             return Err(self);
         }
         let (block, ptr, len) = self.into_parts();
@@ -309,29 +353,56 @@ impl<T: Element> SharedBuffer<T> {
         Ok(unsafe { Buffer::from_claimed(block, ptr, len) })
     }
 
-    /// T7, except in the last generation of the block: there is none to share it in again, so it
-    /// stays shared until it retires, and whoever wants to write copies.
+    /// T7, where the block can be shared again after: not in its last generation, nor if its base,
+    /// to which a part moves when it is shared, is not aligned for the elements. Then the view
+    /// stays shared, and whoever wants to write copies.
     fn take_back(&self) -> bool {
-        self.block.state.load().generation() < LAST_GENERATION && self.block.state.try_unique()
+        // SAFETY: the view owns a share.
+        let base = unsafe { self.block.payload(|payload| payload.base) };
+        !self.is_read_only()
+            && base.addr().is_multiple_of(align_of::<T>())
+            && self.block.state.load().generation() < LAST_GENERATION
+            && self.block.state.try_unique()
+    }
+
+    /// Whether this view begins where its block does.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn is_whole(&self) -> bool {
+        // SAFETY: the view owns a share.
+        let base = unsafe { self.block.payload(|payload| payload.base) };
+        base.addr() == self.ptr.addr().get()
+    }
+
+    /// A view of nothing.
+    fn nothing() -> Self {
+        Self {
+            ptr: NonNull::dangling(),
+            len: 0,
+            block: &block::NOTHING,
+        }
     }
 
     /// The elements, writable: in place if this is the only owner (handles of this life are stale
-    /// from then on), else in a copy, taken from the pool of the original.
+    /// from then on), else in a copy, taken from the pool of the original. While the guard lives,
+    /// the buffer is unique and nothing names it; its drop shares it again. A guard that is
+    /// forgotten takes the buffer with it: the view is then empty.
     ///
     /// # Errors
     /// [`AllocError`] of the copy; this view is unchanged then.
-    pub fn make_mut(&mut self) -> Result<&mut [T], AllocError> {
-        if !self.is_read_only() && self.take_back() {
+    pub fn make_mut(&mut self) -> Result<Writable<'_, T>, AllocError> {
+        let buffer = if self.take_back() {
+            let (block, ptr, len) = core::mem::replace(self, Self::nothing()).into_parts();
             // SAFETY: the transition made the block ours alone.
-            let unique = unsafe { Buffer::from_claimed(self.block, self.ptr, self.len) };
-            let shared = unique.share();
-            // SAFETY: the share that this view held was taken back by the transition.
-            unsafe { core::ptr::write(self, shared) };
+            unsafe { Buffer::from_claimed(block, ptr, len) }
         } else {
-            *self = self.copied()?.share();
-        }
-        // SAFETY: this is the only owner, in a life of the block that nobody else has heard of.
-        Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) })
+            let copy = self.copied()?;
+            *self = Self::nothing();
+            copy
+        };
+        Ok(Writable {
+            buffer: ManuallyDrop::new(buffer),
+            home: self,
+        })
     }
 
     /// A copy of the elements in a buffer of its own, from the pool of this one (for foreign

@@ -126,9 +126,16 @@ impl<A> Limited<A> {
             // A callback's own allocation: the callback that runs already does what can be done.
             return false;
         }
-        let freed = catch_unwind(AssertUnwindSafe(|| reclaim(bytes))).unwrap_or(0);
+        let freed = catch_unwind(AssertUnwindSafe(|| reclaim(bytes)));
         RECLAIMING.set(false);
-        freed > 0
+        freed.map_or_else(
+            |panic| {
+                // What was thrown may throw again when dropped.
+                std::mem::forget(panic);
+                false
+            },
+            |bytes| bytes > 0,
+        )
     }
 }
 

@@ -81,7 +81,7 @@ impl<S: Backing> Core<S> {
         let mut seen = Seen::<S>::new(self);
         let cached = self.audit_caches(own, &mut seen);
         let mut places = Places::default();
-        let (mut resting_bytes, mut held_bytes) = (0, 0);
+        let (mut resting_bytes, mut held_bytes) = (0, 0u64);
         for (class, &cached) in cached.iter().enumerate() {
             // SAFETY: the caller holds a handle.
             let depot = unsafe { self.audit_depot(class, &mut seen) };
@@ -98,16 +98,17 @@ impl<S: Backing> Core<S> {
                     resting,
                 });
             }
-            places.live += live;
+            places.live = places.live.wrapping_add(live);
             places.cached += cached;
             places.depot += depot;
             if exist > 0 {
                 let charge = backing.class_charge(class) as u64;
                 resting_bytes += depot * charge;
-                held_bytes += exist * charge;
+                held_bytes = exist.wrapping_mul(charge).wrapping_add(held_bytes);
             }
         }
-        places.live += self.unclassed.births.get() - self.unclassed.deaths.get();
+        let (births, deaths) = (self.unclassed.births.get(), self.unclassed.deaths.get());
+        places.live = places.live.wrapping_add(births.wrapping_sub(deaths));
         if let Some((block, class)) = seen.misplaced {
             return Err(Mismatch::Misplaced { block, class });
         }

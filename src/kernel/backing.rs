@@ -34,6 +34,8 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn budget(&self) -> usize;
     /// Something begins to rest in a pool where nothing did.
     fn stirred(&self) {}
+    /// The pool's last share is gone. Does not unwind.
+    fn end(self) {}
     /// Gives a payload back to its source. Does not unwind.
     fn dealloc(&self, label: Label, payload: &Self::Payload);
 }

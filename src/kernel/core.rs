@@ -261,7 +261,9 @@ impl<S: Backing> Core<S> {
             // SAFETY: without handles and blocks nobody else reads the backing.
             unsafe { (*backing).take() }
         });
-        drop(backing);
+        if let Some(backing) = backing {
+            backing.end();
+        }
         world.cores.release(self.index);
     }
 

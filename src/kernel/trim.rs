@@ -104,7 +104,9 @@ impl<S: Backing> Core<S> {
                 let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
                 bytes * (1 + u128::from(self.depot(class).idle(now)))
             });
+        // Somebody else may have emptied it in the meantime: then any other will do.
         victim.is_some_and(|class| self.evict(class).is_some())
+            || (0..CLASSES).any(|class| self.evict(class).is_some())
     }
 
     /// Trimmer: gives an emptied cache back to its owner, or retires it if that has exited.
