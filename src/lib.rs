@@ -17,6 +17,7 @@
 //! | `array` | with the feature `ndarray`: arrays and scopes in pooled memory |
 //! | [`integrate`] | bridges to other crates' traits, each a feature |
 //! | [`Stats`], [`Audit`], [`report`] | what a pool has done, holds, and had to complain about |
+//! | `array` (feature `ndarray`) | arrays and scopes in pooled memory |
 //!
 //! # Taking, writing, dropping
 //!

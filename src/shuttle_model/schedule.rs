@@ -14,7 +14,7 @@ use super::pool::lock;
 /// A model to run, and the bytes that schedule it.
 pub struct Job {
     /// Runs on shuttle's threads.
-    pub model: Box<dyn Fn() + Send + Sync>,
+    pub model: Model,
     /// Each byte is one decision: the low three bits choose the thread, the others how many
     /// operations it runs at least.
     pub schedule: Vec<u8>,
@@ -88,7 +88,7 @@ fn serve(jobs: Receiver<Job>, verdicts: Sender<Result<(), String>>) {
     config.max_steps = MaxSteps::FailAfter(MAX_STEPS);
     config.silence_warnings = true;
     let run = move || {
-        let model: Option<Box<dyn Fn() + Send + Sync>> = lock(&model).take();
+        let model: Option<Model> = lock(&model).take();
         model.expect("each execution has its model")();
     };
     let runner = Runner::new(scheduler, config);
@@ -103,11 +103,14 @@ fn serve(jobs: Receiver<Job>, verdicts: Sender<Result<(), String>>) {
     }
 }
 
+/// What is run under the schedules.
+type Model = Box<dyn Fn() + Send + Sync>;
+
 /// The scheduler.
 struct Bytes {
     jobs: Receiver<Job>,
     verdicts: Sender<Result<(), String>>,
-    model: Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>,
+    model: Arc<Mutex<Option<Model>>>,
     schedule: std::vec::IntoIter<u8>,
     stay: u32,
     running: bool,
