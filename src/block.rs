@@ -5,6 +5,7 @@
 
 use core::alloc::Layout;
 use core::any::TypeId;
+use core::cell::Cell;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -120,9 +121,26 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Asks the user's callback to free something; with no lock held.
+    /// Asks the user's callback to free something; with no lock held. What a callback itself
+    /// allocates is refused at once where it meets a limit.
     pub(crate) fn reclaim(&self, bytes: usize) -> bool {
-        self.reclaim.as_ref().is_some_and(|reclaim| reclaim(bytes))
+        thread_local! {
+            static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+        }
+        struct Ended;
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                RECLAIMING.set(false);
+            }
+        }
+        let Some(reclaim) = &self.reclaim else {
+            return false;
+        };
+        if RECLAIMING.replace(true) {
+            return false;
+        }
+        let _ended = Ended;
+        reclaim(bytes)
     }
 
     /// Classes above `class` whose resting blocks may serve it.

@@ -673,21 +673,37 @@ impl<S: Backing> Core<S> {
     }
 
     /// Kills one magazine or block of the class where most bytes have rested for longest, measured
-    /// as their product. `false` if nothing rests in the depot.
+    /// as their product. `false` if nothing rests in the depot. In a pool with a limit this takes
+    /// the trimmers' turn: nobody is refused for bytes that are on their way home.
     pub fn evict_coldest(&self) -> bool {
         if self.ledger.resting() == 0 {
             return false;
         }
+        // SAFETY: callers hold a handle or a block.
+        let limited = unsafe { self.backing() }.policy().limit < usize::MAX;
+        if limited {
+            self.take_turn();
+        }
+        let evicted = self
+            .coldest()
+            .is_some_and(|class| self.evict(class).is_some());
+        if limited {
+            self.end_turn();
+        }
+        evicted
+    }
+
+    /// The class where most bytes have rested for longest.
+    fn coldest(&self) -> Option<usize> {
         let now = self.ledger.ticks();
-        let victim = (0..CLASSES)
+        (0..CLASSES)
             .filter(|&class| self.depot_estimate(class) > 0)
             .max_by_key(|&class| {
-                // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
+                // SAFETY: callers hold a handle or a block.
                 let charge = unsafe { self.backing() }.class_charge(class);
                 let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
                 bytes * (1 + u128::from(self.depots[class].idle(now)))
-            });
-        victim.is_some_and(|class| self.evict(class).is_some())
+            })
     }
 
     /// Kills everything of `class` that rests in the depot.
