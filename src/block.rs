@@ -195,6 +195,10 @@ impl Backing for Bound {
         self.budget
     }
 
+    fn is_unattended(&self) -> bool {
+        self.trimmer.is_some() && trimmer::is_alone()
+    }
+
     fn stirred(&self) {
         if self.trimmer.is_some() {
             trimmer::stirred();

@@ -107,7 +107,17 @@ pub(crate) fn stirred() {
         // Where no thread can be had, the pools stay bounded by their promise, and by `trim`.
         desk.running = thread.spawn(work).is_ok();
     }
+    ALONE.replace(0);
     BELL.notify_one();
+}
+
+/// 1 in a forked child until it has been stirred: its parent's background thread is not here, and
+/// what rests already will not stir it.
+static ALONE: Counter = Counter::new();
+
+/// Whether nobody watches over what rests.
+pub(crate) fn is_alone() -> bool {
+    ALONE.get() != 0
 }
 
 /// The background thread. It dies with the process; it never holds the desk while it ages.
@@ -186,6 +196,8 @@ extern "C" fn after_fork_in_child() {
             desk.running = false;
         }
     });
+    ALONE.replace(1);
+    crate::thread::forget_caches();
     // SAFETY: called in the child before anything else, on its only thread.
     let abandoned = unsafe { crate::kernel::tiers::after_fork(&WORLD, crate::thread::slot()) };
     ABANDONED.add(abandoned);

@@ -72,7 +72,7 @@ fn a_burst_goes_back_by_itself_while_its_thread_sleeps() {
         let start = resident();
         scope.spawn(|| {
             let large: Vec<_> = (0..60).map(|_| touched(&pool, 16 * MIB)).collect();
-            let small: Vec<_> = (0..1024).map(|_| touched(&pool, 64 * KIB)).collect();
+            let small: Vec<_> = (0..512).map(|_| touched(&pool, 128 * KIB)).collect();
             drop((large, small));
             freed.wait();
             done.wait();
@@ -193,7 +193,7 @@ fn a_busy_owner_flushes() {
     let (pool, source) = field::watched();
     let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let owner = scope.spawn(|| {
             drop((0..20).map(|_| touched(&pool, 3_000)).collect::<Vec<_>>());
             ready.wait();
             while !stop.load(Ordering::Relaxed) {
@@ -209,6 +209,7 @@ fn a_busy_owner_flushes() {
             eventually("the owner has flushed", || source.live() <= 1);
         }
         stop.store(true, Ordering::Relaxed);
+        owner.join().unwrap();
     });
     pool.audit().unwrap();
 }

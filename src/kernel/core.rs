@@ -46,8 +46,12 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn rounds(&self, class: usize) -> u32;
     /// Bytes that the classes touched by one thread may keep in its cache.
     fn budget(&self) -> usize;
-    /// Something begins to rest in a pool where nothing did.
+    /// Something begins to rest in a pool where nothing did, or that is unattended.
     fn stirred(&self) {}
+    /// Whether nobody was told of what rests already.
+    fn is_unattended(&self) -> bool {
+        false
+    }
     /// Gives a payload back to its source. Does not unwind.
     fn dealloc(&self, label: Label, payload: &Self::Payload);
 }
@@ -574,9 +578,9 @@ impl<S: Backing> Core<S> {
 
     /// Charges bytes that come to rest in the depot, if the cap allows.
     fn rest(&self, backing: &S, bytes: usize) -> bool {
-        let still = self.ledger.is_still();
+        let stirs = self.ledger.is_still() || backing.is_unattended();
         let fits = self.ledger.rest(bytes, backing.policy());
-        if still && fits {
+        if stirs && fits {
             backing.stirred();
         }
         fits
@@ -584,9 +588,9 @@ impl<S: Backing> Core<S> {
 
     /// Charges room for `bytes` in a thread's cache, if the cap allows.
     pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
-        let still = self.ledger.is_still();
+        let stirs = self.ledger.is_still() || backing.is_unattended();
         let fits = self.ledger.stock(bytes, backing.policy());
-        if still && fits {
+        if stirs && fits {
             backing.stirred();
         }
         fits

@@ -326,30 +326,61 @@ unsafe fn retire<S: Backing>(cache: &Cache<S>) {
 }
 
 /// In a forked child: the other threads do not exist here. What they kept goes to the depots, but
-/// for caches that one of them, or a trimmer, was at in that instant: those are abandoned. Returns
-/// how many. Nothing waits.
+/// for caches that one of them, or a trimmer, was at in that instant: those are abandoned, the
+/// forking thread's own included. Returns how many. Nothing waits.
 ///
 /// # Safety
-/// Called in the child, before any other operation; `own` is the slot of the thread that forked.
+/// Called in the child, before any other operation; `own` is the slot of the thread that forked,
+/// which looks its caches up afresh afterwards.
 pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) -> u64 {
     let mut abandoned = 0;
     for core in world.cores.iter() {
         core.end_turn();
     }
     for slot in world.slots.iter() {
-        if !slot.is_held() || own.is_some_and(|own| ptr::eq(own, slot)) {
+        let is_own = own.is_some_and(|own| ptr::eq(own, slot));
+        if !slot.is_held() {
             continue;
         }
         for cache in slot.caches() {
+            if is_own && cache.bias.request() & STEAL == 0 {
+                continue;
+            }
             match cache.bias.bury() {
                 // SAFETY: the owner does not exist here, and nobody was at the cache.
                 Steal::Taken => unsafe { retire(cache) },
-                Steal::LeftToOwner => abandoned += 1,
+                Steal::LeftToOwner => {
+                    // SAFETY: the cache had an owner, and nobody touches it any more.
+                    unsafe { abandon(slot, cache) };
+                    abandoned += 1;
+                }
                 Steal::Vacant => {}
             }
         }
-        slot.set_held(false);
-        world.slots.release(slot.index());
+        if !is_own {
+            slot.set_held(false);
+            world.slots.release(slot.index());
+        }
     }
     abandoned
+}
+
+/// Takes a cache that may be half-way through an operation out of its slot, which will build
+/// another. Its counts and its room stay known; what it kept is lost.
+///
+/// # Safety
+/// The cache had an owner; the caller, alone in its process, is the last to touch it.
+unsafe fn abandon<S: Backing>(slot: &Slot<S>, cache: &Cache<S>) {
+    // SAFETY: the caller's promise.
+    let core = unsafe { cache.core() };
+    // SAFETY: cores are arena cells, never unmapped, and an owned cache is bound to one.
+    let core = unsafe { &*core };
+    for (class, numbers) in core.class_numbers.iter().enumerate() {
+        let (takes, gives) = cache.tallies(class);
+        numbers.takes.add(takes);
+        numbers.gives.add(gives);
+    }
+    // SAFETY: the caller's promise.
+    core.ledger.unstock(unsafe { cache.discharge() });
+    slot.forget(cache);
 }
