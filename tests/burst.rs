@@ -3,7 +3,6 @@
 
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,35 +11,10 @@ use std::time::{Duration, Instant};
 use ndpool::{Buffer, Pool};
 
 mod field;
-use field::eventually;
+use field::{alone, eventually, resident};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-const SCENE: &str = "NDPOOL_TEST_BURST_SCENE";
-
-/// Runs test `name` again in a process of its own; `true` in that process.
-fn is_scene(name: &str, fall_back: bool) -> bool {
-    if std::env::var_os(SCENE).is_some() {
-        return true;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child
-        .args([name, "--exact", "--test-threads=1", "--nocapture"])
-        .env(SCENE, "1");
-    if fall_back {
-        child.env("NDPOOL_NO_MEMBARRIER", "1");
-    }
-    assert!(child.status().unwrap().success());
-    false
-}
-
-/// Resident bytes of this process.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
-    kib.parse::<usize>().unwrap() * KIB
-}
 
 /// A buffer whose every page is touched.
 fn touched(pool: &Pool, bytes: usize) -> Buffer<u8> {
@@ -61,12 +35,10 @@ fn settles(start: usize, most: usize) {
 /// later no more is resident than the budget, without a single request in between.
 #[test]
 fn a_burst_goes_back_by_itself_while_its_thread_sleeps() {
-    if !is_scene("a_burst_goes_back_by_itself_while_its_thread_sleeps", false) {
+    if !alone("a_burst_goes_back_by_itself_while_its_thread_sleeps", false) {
         return;
     }
-    let pool = Pool::builder()
-        .trimmer(Duration::from_millis(250))
-        .build();
+    let pool = Pool::builder().trimmer(Duration::from_millis(250)).build();
     let (freed, done) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         let start = resident();
@@ -84,7 +56,11 @@ fn a_burst_goes_back_by_itself_while_its_thread_sleeps() {
         assert!(stats.held_bytes <= stats.budget_bytes, "{stats}");
         assert!(stats.budget_bytes <= 6 * MIB, "{stats}");
         let more = resident().saturating_sub(start);
-        assert!(more <= stats.budget_bytes, "{} KiB resident\n{stats}", more / KIB);
+        assert!(
+            more <= stats.budget_bytes,
+            "{} KiB resident\n{stats}",
+            more / KIB
+        );
         done.wait();
     });
 }
@@ -94,7 +70,7 @@ fn a_burst_goes_back_by_itself_while_its_thread_sleeps() {
 /// resident any more.
 #[test]
 fn one_trim_empties_sixty_four_idle_threads() {
-    if !is_scene("one_trim_empties_sixty_four_idle_threads", false) {
+    if !alone("one_trim_empties_sixty_four_idle_threads", false) {
         return;
     }
     const THREADS: usize = 64;
@@ -140,7 +116,7 @@ fn one_trim_empties_sixty_four_idle_threads() {
 /// each; at its next operation a thread gives it back, at its exit it hands it to the depot.
 #[test]
 fn without_membarrier_idle_threads_flush_when_they_move_or_exit() {
-    if !is_scene(
+    if !alone(
         "without_membarrier_idle_threads_flush_when_they_move_or_exit",
         true,
     ) {
@@ -177,7 +153,11 @@ fn without_membarrier_idle_threads_flush_when_they_move_or_exit() {
         step.wait();
         // Half of them have moved: they keep the one block that they took, and nothing else.
         let half = pool.stats();
-        assert_eq!(source.live(), 6 * THREADS as u64 / 2 + THREADS as u64 / 2, "{half}");
+        assert_eq!(
+            source.live(),
+            6 * THREADS as u64 / 2 + THREADS as u64 / 2,
+            "{half}"
+        );
         step.wait();
         owners.into_iter().for_each(|owner| owner.join().unwrap());
         let exited = pool.stats();
@@ -205,7 +185,10 @@ fn a_busy_owner_flushes() {
         for _ in 0..20 {
             let start = Instant::now();
             pool.trim();
-            assert!(start.elapsed() < Duration::from_secs(10), "waited for an owner");
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "waited for an owner"
+            );
             eventually("the owner has flushed", || source.live() <= 1);
         }
         stop.store(true, Ordering::Relaxed);
@@ -221,7 +204,7 @@ fn a_busy_owner_flushes_by_itself() {
 
 #[test]
 fn a_busy_owner_flushes_by_itself_without_membarrier() {
-    if is_scene("a_busy_owner_flushes_by_itself_without_membarrier", true) {
+    if alone("a_busy_owner_flushes_by_itself_without_membarrier", true) {
         a_busy_owner_flushes();
     }
 }

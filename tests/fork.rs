@@ -5,7 +5,6 @@
 #![cfg(unix)]
 #![allow(unsafe_code)]
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,25 +12,7 @@ use std::time::{Duration, Instant};
 use ndpool::{Pool, abandoned_caches};
 
 mod field;
-use field::rounds;
-
-const SCENE: &str = "NDPOOL_TEST_FORK_SCENE";
-
-/// Runs test `name` again in a process of its own; `true` in that process.
-fn is_scene(name: &str, fall_back: bool) -> bool {
-    if std::env::var_os(SCENE).is_some() {
-        return true;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child
-        .args([name, "--exact", "--test-threads=1", "--nocapture"])
-        .env(SCENE, "1");
-    if fall_back {
-        child.env("NDPOOL_NO_MEMBARRIER", "1");
-    }
-    assert!(child.status().unwrap().success());
-    false
-}
+use field::{alone, rounds};
 
 /// How a child ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,7 +93,10 @@ fn beside_churn(pool: &Pool, trims: bool, f: impl FnOnce()) {
 /// it lost.
 #[test]
 fn a_thousand_children_of_a_busy_process_all_allocate_f91() {
-    if !is_scene("a_thousand_children_of_a_busy_process_all_allocate_f91", false) {
+    if !alone(
+        "a_thousand_children_of_a_busy_process_all_allocate_f91",
+        false,
+    ) {
         return;
     }
     assert_eq!(abandoned_caches(), 0);
@@ -140,7 +124,10 @@ fn a_thousand_children_of_a_busy_process_all_allocate_f91() {
 /// and the child's own cache serves it, though the trimmer that was at it is gone.
 #[test]
 fn a_child_of_a_process_that_trims_has_a_working_cache_f92() {
-    if !is_scene("a_child_of_a_process_that_trims_has_a_working_cache_f92", false) {
+    if !alone(
+        "a_child_of_a_process_that_trims_has_a_working_cache_f92",
+        false,
+    ) {
         return;
     }
     let pool = Pool::new();
@@ -171,7 +158,7 @@ fn a_child_of_a_process_that_trims_has_a_working_cache_f92() {
 /// up.
 #[test]
 fn children_need_no_membarrier() {
-    if !is_scene("children_need_no_membarrier", true) {
+    if !alone("children_need_no_membarrier", true) {
         return;
     }
     let pool = Pool::new();
@@ -191,7 +178,7 @@ fn children_need_no_membarrier() {
 /// a cache that was quiet.
 #[test]
 fn a_child_gets_what_quiet_threads_kept() {
-    if !is_scene("a_child_gets_what_quiet_threads_kept", false) {
+    if !alone("a_child_gets_what_quiet_threads_kept", false) {
         return;
     }
     let pool = Pool::new();
@@ -222,13 +209,11 @@ fn a_child_gets_what_quiet_threads_kept() {
 /// also if something rested at the fork already.
 #[test]
 fn the_pool_of_a_child_ages_by_itself() {
-    if !is_scene("the_pool_of_a_child_ages_by_itself", false) {
+    if !alone("the_pool_of_a_child_ages_by_itself", false) {
         return;
     }
     for rests_at_fork in [false, true] {
-        let pool = Pool::builder()
-            .trimmer(Duration::from_millis(20))
-            .build();
+        let pool = Pool::builder().trimmer(Duration::from_millis(20)).build();
         if rests_at_fork {
             every_class(&pool, 1 << 16);
         }

@@ -121,7 +121,9 @@ pub fn burst_then_idle(seed: u64) -> Program {
 /// Every size once, from small to huge and back down.
 pub fn size_walk(seed: u64) -> Program {
     let mut it = Builder::new(seed);
-    let up: Vec<usize> = (6..27).flat_map(|k| [4, 5, 6, 7].map(|q| q << (k - 2))).collect();
+    let up: Vec<usize> = (6..27)
+        .flat_map(|k| [4, 5, 6, 7].map(|q| q << (k - 2)))
+        .collect();
     for &bytes in up.iter().chain(up.iter().rev()) {
         for _ in 0..4 {
             it.take(0, bytes);
