@@ -2,6 +2,8 @@
 //! thread, one a process, that sleeps while nothing rests in any of its pools. And what a forked
 //! child does about all this.
 
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -174,28 +176,25 @@ pub(crate) fn prepare_for_fork() {
 }
 
 thread_local! {
-    /// The desk, held across a fork so that the child finds it in order.
-    static HELD: std::cell::Cell<Option<MutexGuard<'static, Desk>>> =
-        const { std::cell::Cell::new(None) };
+    /// The desk, held across a fork so that the child finds it in order. Without a destructor, so
+    /// that a thread can fork to its very end.
+    static HELD: Cell<Option<ManuallyDrop<MutexGuard<'static, Desk>>>> =
+        const { Cell::new(None) };
 }
 
 extern "C" fn before_fork() {
-    let guard = desk();
-    // A thread whose thread-locals are gone forks without: the child then does not age by itself.
-    let _ = HELD.try_with(|held| held.set(Some(guard)));
+    HELD.set(Some(ManuallyDrop::new(desk())));
 }
 
 extern "C" fn after_fork_in_parent() {
-    let _ = HELD.try_with(|held| drop(held.take()));
+    drop(HELD.take().map(ManuallyDrop::into_inner));
 }
 
 #[allow(unsafe_code)]
 extern "C" fn after_fork_in_child() {
-    let _ = HELD.try_with(|held| {
-        if let Some(mut desk) = held.take() {
-            desk.running = false;
-        }
-    });
+    if let Some(desk) = HELD.take() {
+        ManuallyDrop::into_inner(desk).running = false;
+    }
     ALONE.replace(1);
     crate::thread::forget_caches();
     // SAFETY: called in the child before anything else, on its only thread.

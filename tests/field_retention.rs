@@ -87,7 +87,8 @@ fn what_rests_never_exceeds_the_cap_f30_f99() {
     });
     let most = most.load(Ordering::Relaxed);
     assert!(most <= CAP, "{most} bytes rested");
-    assert!(most > CAP / 2, "{most}: the cap was not met");
+    // Caches count with all their room, of which not every byte is used.
+    assert!(most > CAP / 4, "{most}: the cap was not met");
     let places = pool.audit().unwrap();
     assert_eq!(source.live(), places.cached + places.depot);
     assert!(source.live_bytes() <= CAP as i64);
@@ -159,9 +160,9 @@ fn a_long_random_program_uses_what_it_holds_f34() {
     let mut random = Random::new(34);
     let mut kept: Vec<Buffer<_>> = Vec::new();
     let (mut live_sum, mut held_sum) = (0.0, 0.0);
-    for _ in 0..rounds(5_000, 200_000) {
-        kept.push(pool.allocate::<u8>(random.size(64, 4 * MIB)).unwrap());
-        if kept.len() > 64 {
+    for _ in 0..rounds(8_000, 200_000) {
+        kept.push(pool.allocate::<u8>(random.size(64, MIB)).unwrap());
+        if kept.len() > 400 {
             kept.swap_remove(random.below(kept.len()));
         }
         let live: usize = kept.iter().map(|buffer| buffer.retained_bytes()).sum();

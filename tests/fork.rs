@@ -58,6 +58,19 @@ fn every_class(pool: &Pool, most: usize) {
     }
 }
 
+/// A child: takes and drops, and waits until nothing is held any more; 3 if that never comes.
+fn ages_by_itself(pool: &Pool) -> i32 {
+    every_class(pool, 16 << 20);
+    let start = Instant::now();
+    while pool.ledger().2 > 0 {
+        if start.elapsed() > Duration::from_secs(8) {
+            return 3;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    0
+}
+
 /// Four threads that take and drop in many classes until told to stop, while `f` runs.
 fn beside_churn(pool: &Pool, trims: bool, f: impl FnOnce()) {
     let stop = AtomicBool::new(false);
@@ -130,7 +143,8 @@ fn a_child_of_a_process_that_trims_has_a_working_cache_f92() {
     ) {
         return;
     }
-    let pool = Pool::new();
+    // Room for every class: that the budget is spent is not the question here.
+    let pool = Pool::builder().cache_budget(64 << 20).build();
     beside_churn(&pool, true, || {
         for round in 0..rounds(400, 5_000) {
             every_class(&pool, 1 << 12);
@@ -217,18 +231,38 @@ fn the_pool_of_a_child_ages_by_itself() {
         if rests_at_fork {
             every_class(&pool, 1 << 16);
         }
-        let end = fork(|| {
-            every_class(&pool, 16 << 20);
-            let start = Instant::now();
-            while pool.ledger().2 > 0 {
-                if start.elapsed() > Duration::from_secs(8) {
-                    return 3;
-                }
-                thread::sleep(Duration::from_millis(5));
-            }
-            0
-        });
+        let end = fork(|| ages_by_itself(&pool));
         assert_eq!(end, End::Exit(0), "something rested: {rests_at_fork}");
         field::eventually("the parent ages as before", || pool.ledger().2 == 0);
     }
+}
+
+/// A thread can fork to its very end: also from a destructor of a thread-local, after those of
+/// everything that was used later are gone.
+#[test]
+fn a_child_of_a_thread_that_is_going_is_like_any_other() {
+    if !alone("a_child_of_a_thread_that_is_going_is_like_any_other", false) {
+        return;
+    }
+    struct Forks(Pool);
+    impl Drop for Forks {
+        fn drop(&mut self) {
+            let end = fork(|| ages_by_itself(&self.0));
+            if end != End::Exit(0) {
+                eprintln!("the child ended with {end:?}");
+                std::process::abort();
+            }
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<Forks>> = const { std::cell::RefCell::new(None) };
+    }
+    let pool = Pool::builder().trimmer(Duration::from_millis(20)).build();
+    every_class(&pool, 1 << 16);
+    let going = thread::spawn(move || {
+        // Used first, so the last to go.
+        LAST.set(Some(Forks(pool.clone())));
+        assert_eq!(fork(|| 0), End::Exit(0));
+    });
+    going.join().unwrap();
 }
