@@ -369,14 +369,15 @@ fn a_callback_that_meets_the_limit_itself_is_refused_at_once() {
                 let call = calls.fetch_add(1, Ordering::Relaxed);
                 assert!(call < 10, "the callback calls itself");
                 let pool = place.get().unwrap();
-                let error = pool.allocate::<u8>(2 * MIB).unwrap_err();
+                let error = pool.allocate::<u8>(MIB).unwrap_err();
                 assert_eq!(error.kind, AllocErrorKind::LimitExceeded);
                 false
             })
             .build()
     };
     place.set(pool.clone()).unwrap();
-    let error = pool.allocate::<u8>(2 * MIB).unwrap_err();
+    let _half = pool.allocate::<u8>(512 * KIB).unwrap();
+    let error = pool.allocate::<u8>(MIB).unwrap_err();
     check_refusal(&error, MIB);
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     pool.close();

@@ -125,7 +125,9 @@ struct Block {
 }
 
 thread_local! {
-    static RESTING: RefCell<Vec<NonNull<Block>>> = const { RefCell::new(Vec::new()) };
+    // Boxed, because owners keep the address of a block.
+    #[allow(clippy::vec_box)]
+    static RESTING: RefCell<Vec<Box<Block>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An owner of a [`Block`].
@@ -173,7 +175,9 @@ impl Drop for PublishedOwner {
             .compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
         {
-            RESTING.with_borrow_mut(|stack| stack.push(self.0));
+            // SAFETY: the claim makes this the only pointer, and it came from `Box::leak`.
+            let block = unsafe { Box::from_raw(self.0.as_ptr()) };
+            RESTING.with_borrow_mut(|stack| stack.push(block));
         }
     }
 }
@@ -188,21 +192,18 @@ impl Counting for Published {
 
     #[inline(always)]
     fn share(&'static self, len: usize) -> PublishedOwner {
-        let mut at = RESTING.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-            let block = Block {
+        let mut block = RESTING.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            Box::new(Block {
                 owners: AtomicI64::new(-1),
                 payload: Vec::new(),
-            };
-            NonNull::from(Box::leak(Box::new(block)))
+            })
         });
-        // SAFETY: a resting block is leaked, has no owner, and was popped by this thread alone.
-        let block = unsafe { at.as_mut() };
         if block.payload.capacity() < len {
             block.payload.reserve_exact(len);
         }
         block.owners.store(0, Ordering::Relaxed);
         add(&block.owners);
-        PublishedOwner(at)
+        PublishedOwner(NonNull::from(Box::leak(block)))
     }
 
     #[inline(always)]

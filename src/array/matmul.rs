@@ -26,6 +26,9 @@ pub trait Product<E>: Dimension {
         R: Operand<T, Dim = E>;
 }
 
+/// A product of two operands' dimensions.
+pub type Multiplied<T, D, E> = PoolArray<T, <D as Product<E>>::Joined>;
+
 fn zeros<T: Element, D: Dimension>(
     memory: Memory<'_>,
     shape: impl ShapeBuilder<Dim = D>,
@@ -113,10 +116,7 @@ impl Product<Ix2> for Ix1 {
 ///
 /// # Errors
 /// [`ArrayError::Broadcast`] if the inner lengths differ; [`ArrayError::Alloc`].
-pub fn try_matmul<T, L, R>(
-    left: L,
-    right: R,
-) -> Result<PoolArray<T, <L::Dim as Product<R::Dim>>::Joined>, ArrayError>
+pub fn try_matmul<T, L, R>(left: L, right: R) -> Result<Multiplied<T, L::Dim, R::Dim>, ArrayError>
 where
     T: Element + LinalgScalar,
     L: Operand<T>,
@@ -132,7 +132,7 @@ where
 /// If the inner lengths differ, or memory is refused.
 #[track_caller]
 #[must_use]
-pub fn matmul<T, L, R>(left: L, right: R) -> PoolArray<T, <L::Dim as Product<R::Dim>>::Joined>
+pub fn matmul<T, L, R>(left: L, right: R) -> Multiplied<T, L::Dim, R::Dim>
 where
     T: Element + LinalgScalar,
     L: Operand<T>,
@@ -165,7 +165,7 @@ impl<T: Element + LinalgScalar, D: Dimension> PoolArray<T, D> {
     /// If the inner lengths differ, or memory is refused.
     #[track_caller]
     #[must_use]
-    pub fn matmul<R>(&self, right: R) -> PoolArray<T, <D as Product<R::Dim>>::Joined>
+    pub fn matmul<R>(&self, right: R) -> Multiplied<T, D, R::Dim>
     where
         R: Operand<T>,
         D: Product<R::Dim>,
@@ -181,7 +181,7 @@ impl<T: Element + LinalgScalar, D: Dimension> SharedArray<T, D> {
     /// If the inner lengths differ, or memory is refused.
     #[track_caller]
     #[must_use]
-    pub fn matmul<R>(&self, right: R) -> PoolArray<T, <D as Product<R::Dim>>::Joined>
+    pub fn matmul<R>(&self, right: R) -> Multiplied<T, D, R::Dim>
     where
         R: Operand<T>,
         D: Product<R::Dim>,

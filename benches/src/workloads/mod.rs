@@ -44,9 +44,9 @@ fn touch(start: *mut u8, len: usize, how: Touch, value: u8) {
         Touch::Page => {
             for offset in (0..len).step_by(PAGE) {
                 // SAFETY: `offset < len`.
-                let at = unsafe { start.add(offset) };
-                // SAFETY: the buffer is ours.
-                unsafe { at.write_volatile(value) };
+                let place = unsafe { start.add(offset) };
+                // SAFETY: in bounds, and the buffer is ours.
+                unsafe { place.write_volatile(value) };
             }
         }
         // SAFETY: the buffer has `len` bytes and is ours.

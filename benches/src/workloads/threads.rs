@@ -277,9 +277,9 @@ fn consume<C: Contender>(
         let seen = if how == Touch::Untouched { 1 } else { size };
         for offset in (0..seen).step_by(super::PAGE) {
             // SAFETY: `offset < seen <= size`.
-            let at = unsafe { start.add(offset) };
+            let place = unsafe { start.add(offset) };
             // SAFETY: the producer wrote that byte before it pushed the block.
-            let byte = unsafe { at.read_volatile() };
+            let byte = unsafe { place.read_volatile() };
             sum.set(sum.get().wrapping_add(byte));
         }
         black_box(sum.get());

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The long campaigns, about two hours on two cores: deep models, all mutants, planted bugs, TSan,
+# ASan with LSan, long stress, ten minutes of every fuzz target. Unlike .ci/run it skips nothing:
+# what is not there is installed, or the step fails. Steps go on after a failure; the exit code is
+# the number of steps that failed. Logs and reports are in target/deep/.
+#
+#   ci/deep.sh              all steps
+#   ci/deep.sh NAME...      only these
+#   FUZZ_SECONDS=60 STRESS_SECONDS=60 SHUTTLE_RUNS=1000 MODEL_BOUND=3      shorter
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+readonly FUZZ_SECONDS=${FUZZ_SECONDS:-600} STRESS_SECONDS=${STRESS_SECONDS:-300}
+readonly SHUTTLE_RUNS=${SHUTTLE_RUNS:-100000} MODEL_BOUND=${MODEL_BOUND:-4}
+readonly TARGET=x86_64-unknown-linux-gnu OUT=target/deep
+mkdir -p "$OUT"
+wanted=" $* "
+failed=()
+
+# step NAME COMMAND...: runs one step, keeps its output, tells its time and how it ended.
+step() {
+  local name=$1 began=$SECONDS verdict=passed
+  shift
+  if [[ $wanted != "  " && $wanted != *" $name "* ]]; then return; fi
+  if ! "$@" >"$OUT/$name.log" 2>&1; then
+    verdict=FAILED
+    failed+=("$name")
+    tail -n 30 "$OUT/$name.log"
+  fi
+  printf '%6d s  %-16s %s\n' $((SECONDS - began)) "$name" "$verdict" | tee -a "$OUT/steps.txt"
+}
+
+# The models that end at a higher bound in reasonable time; those with a bound of their own keep it.
+models() { NDPOOL_MODEL_BOUND=$MODEL_BOUND cargo test --release --features loom; }
+
+shuttle() { NDPOOL_SHUTTLE_RUNS=$SHUTTLE_RUNS cargo test --release --test shuttle; }
+
+mutants() { python3 ci/mutants.py --report "$OUT/mutants.md"; }
+
+planted() { python3 ci/planted.py --fuzz --report "$OUT/planted.md"; }
+
+stress() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS cargo test --release --test stress; }
+
+# The whole suite, and then the stress for long, with AddressSanitizer and LeakSanitizer.
+asan() {
+  export RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=1
+  cargo test --target "$TARGET" --target-dir target/asan --features allocator-api2 --lib --tests &&
+    NDPOOL_STRESS_SECONDS=$STRESS_SECONDS \
+      cargo test --target "$TARGET" --target-dir target/asan --features allocator-api2 --test stress
+}
+
+tsan() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS ci/tsan.sh stress pool reuse; }
+
+# New inputs go to fuzz/found/; the kept ones in fuzz/corpus/ are read.
+fuzz() {
+  command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz || return
+  local target=$1 sanitizer=address
+  # Its faults are in the order of operations, not at addresses, and shuttle's stacks are its own.
+  [[ $target == schedule ]] && sanitizer=none
+  mkdir -p "fuzz/found/$target"
+  RUSTC_BOOTSTRAP=1 cargo fuzz run -s "$sanitizer" "$target" \
+    "fuzz/found/$target" "fuzz/corpus/$target" -- \
+    -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=4096 -print_final_stats=1
+}
+
+step models models
+step shuttle shuttle
+step stress stress
+step asan asan
+step tsan tsan
+for target in lifecycle class threads schedule array; do
+  [[ -e fuzz/fuzz_targets/$target.rs ]] && step "fuzz-$target" fuzz "$target"
+done
+step planted planted
+step mutants mutants
+
+echo "deep: ${#failed[@]} steps failed${failed[*]:+: ${failed[*]}}; $SECONDS s"
+exit "${#failed[@]}"
