@@ -144,11 +144,13 @@ pub(crate) fn prepare_for_fork() {
     ONCE.get_or_init(|| crate::os::at_fork(before_fork, after_fork_in_parent, after_fork_in_child));
 }
 
+/// The desk, held without a destructor.
+type Kept = ManuallyDrop<MutexGuard<'static, Desk>>;
+
 thread_local! {
     /// The desk, held across a fork so that the child finds it in order. Without a destructor, so
     /// that a thread can fork to its very end.
-    static HELD: Cell<Option<ManuallyDrop<MutexGuard<'static, Desk>>>> =
-        const { Cell::new(None) };
+    static HELD: Cell<Option<Kept>> = const { Cell::new(None) };
 }
 
 extern "C" fn before_fork() {
