@@ -19,7 +19,7 @@ impl Random {
 
     /// Below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (u128::from(self.word()) * n as u128 >> 64) as usize
+        ((u128::from(self.word()) * n as u128) >> 64) as usize
     }
 
     /// Between `least` and `most`, every doubling as likely as the other.
