@@ -5,6 +5,7 @@
 
 use core::alloc::Layout;
 use core::any::TypeId;
+use core::cell::Cell;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -128,13 +129,22 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Asks the user's callback to free something; with no lock held. A panic in it frees nothing.
+    /// Asks the user's callback to free something; with no lock held. What a callback itself
+    /// allocates is refused at once where it meets a limit. A panic in it frees nothing.
     pub(crate) fn reclaim(&self, bytes: usize) -> bool {
-        self.reclaim.as_ref().is_some_and(|reclaim| {
-            let mut freed = false;
-            guarded(|| freed = reclaim(bytes));
-            freed
-        })
+        thread_local! {
+            static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+        }
+        let Some(reclaim) = &self.reclaim else {
+            return false;
+        };
+        if RECLAIMING.replace(true) {
+            return false;
+        }
+        let mut freed = false;
+        guarded(|| freed = reclaim(bytes));
+        RECLAIMING.set(false);
+        freed
     }
 
     /// Largest class whose resting blocks may serve a request of `class`.
@@ -187,6 +197,10 @@ impl Backing for Bound {
 
     fn budget(&self) -> usize {
         self.budget
+    }
+
+    fn is_unattended(&self) -> bool {
+        self.trimmer.is_some() && trimmer::is_alone()
     }
 
     fn stirred(&self) {

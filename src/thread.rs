@@ -137,6 +137,15 @@ fn claim(hot: &Hot) -> Option<&'static Slot> {
     Some(slot)
 }
 
+/// Forgets where this thread's caches are; each is looked up again when it is needed.
+pub(crate) fn forget_caches() {
+    HOT.with(|hot| {
+        for entry in &hot.table {
+            entry.set(&VACANT);
+        }
+    });
+}
+
 /// The slot of this thread, if it has one.
 pub(crate) fn slot() -> Option<&'static Slot> {
     HOT.with(|hot| hot.slot.get())

@@ -2,6 +2,8 @@
 //! thread, one a process, that sleeps while nothing rests in any of its pools. And what a forked
 //! child does about all this.
 
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -76,7 +78,17 @@ pub(crate) fn stirred() {
         // Where no thread can be had, the pools stay bounded by their promise, and by `trim`.
         desk.running = thread.spawn(work).is_ok();
     }
+    ALONE.replace(0);
     BELL.notify_one();
+}
+
+/// 1 in a forked child until it has been stirred: its parent's background thread is not here, and
+/// what rests already will not stir it.
+static ALONE: Counter = Counter::new();
+
+/// Whether nobody watches over what rests.
+pub(crate) fn is_alone() -> bool {
+    ALONE.get() != 0
 }
 
 /// The background thread. It dies with the process; it never holds the desk while it ages.
@@ -132,29 +144,30 @@ pub(crate) fn prepare_for_fork() {
     ONCE.get_or_init(|| crate::os::at_fork(before_fork, after_fork_in_parent, after_fork_in_child));
 }
 
+/// The desk, held without a destructor.
+type Kept = ManuallyDrop<MutexGuard<'static, Desk>>;
+
 thread_local! {
-    /// The desk, held across a fork so that the child finds it in order.
-    static HELD: std::cell::Cell<Option<MutexGuard<'static, Desk>>> =
-        const { std::cell::Cell::new(None) };
+    /// The desk, held across a fork so that the child finds it in order. Without a destructor, so
+    /// that a thread can fork to its very end.
+    static HELD: Cell<Option<Kept>> = const { Cell::new(None) };
 }
 
 extern "C" fn before_fork() {
-    let guard = desk();
-    // A thread whose thread-locals are gone forks without: the child then does not age by itself.
-    let _ = HELD.try_with(|held| held.set(Some(guard)));
+    HELD.set(Some(ManuallyDrop::new(desk())));
 }
 
 extern "C" fn after_fork_in_parent() {
-    let _ = HELD.try_with(|held| drop(held.take()));
+    drop(HELD.take().map(ManuallyDrop::into_inner));
 }
 
 #[allow(unsafe_code)]
 extern "C" fn after_fork_in_child() {
-    let _ = HELD.try_with(|held| {
-        if let Some(mut desk) = held.take() {
-            desk.running = false;
-        }
-    });
+    if let Some(desk) = HELD.take() {
+        ManuallyDrop::into_inner(desk).running = false;
+    }
+    ALONE.replace(1);
+    crate::thread::forget_caches();
     // SAFETY: called in the child before anything else, on its only thread.
     let abandoned = unsafe { crate::kernel::tiers::after_fork(&WORLD, crate::thread::slot()) };
     ABANDONED.add(abandoned);

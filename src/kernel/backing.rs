@@ -32,8 +32,12 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn rounds(&self, class: usize) -> u32;
     /// Bytes that the classes touched by one thread may keep in its cache.
     fn budget(&self) -> usize;
-    /// Something begins to rest in a pool where nothing did.
+    /// Something begins to rest in a pool where nothing did, or that is unattended.
     fn stirred(&self) {}
+    /// Whether nobody was told of what rests already.
+    fn is_unattended(&self) -> bool {
+        false
+    }
     /// The pool's last share is gone. Does not unwind.
     fn end(self) {}
     /// Gives a payload back to its source. Does not unwind.

@@ -63,9 +63,9 @@ impl<S: Backing> Core<S> {
 
     /// Charges bytes that come to rest in the depot, if the cap allows.
     fn rest(&self, backing: &S, bytes: usize) -> bool {
-        let still = self.ledger.is_still();
+        let stirs = self.ledger.is_still() || backing.is_unattended();
         let fits = self.ledger.rest(bytes, backing.policy());
-        if still && fits {
+        if stirs && fits {
             backing.stirred();
         }
         fits
@@ -73,9 +73,9 @@ impl<S: Backing> Core<S> {
 
     /// Charges room for `bytes` in a thread's cache, if the cap allows.
     pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
-        let still = self.ledger.is_still();
+        let stirs = self.ledger.is_still() || backing.is_unattended();
         let fits = self.ledger.stock(bytes, backing.policy());
-        if still && fits {
+        if stirs && fits {
             backing.stirred();
         }
         fits

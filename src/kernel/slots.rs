@@ -113,6 +113,23 @@ impl<S: Backing> Slot<S> {
         Ok(unsafe { &*ptr::from_ref(cache) })
     }
 
+    /// In a forked child: takes a cache out of the slot for good.
+    pub fn forget(&self, cache: &Cache<S>) {
+        let mut table = Some(&self.caches);
+        while let Some(this) = table {
+            for place in &this.caches {
+                // Ordering: Relaxed - the child has one thread; fork ordered everything before it.
+                if ptr::eq(place.load(Ordering::Relaxed), cache) {
+                    // Ordering: Relaxed - as above.
+                    place.swap(ptr::null_mut(), Ordering::Relaxed);
+                }
+            }
+            // Ordering: Relaxed - as above.
+            // SAFETY: a table lives as long as its slot.
+            table = unsafe { this.next.load(Ordering::Relaxed).as_ref() };
+        }
+    }
+
     /// Every cache of this slot.
     pub fn caches(&self) -> impl Iterator<Item = &Cache<S>> {
         let mut table = Some(&self.caches);

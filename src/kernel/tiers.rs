@@ -378,11 +378,12 @@ unsafe fn retire<S: Backing>(cache: &Cache<S>) {
 }
 
 /// In a forked child: the other threads do not exist here. What they kept goes to the depots, but
-/// for caches that one of them, or a trimmer, was at in that instant: those are abandoned. Returns
-/// how many. Nothing waits.
+/// for caches that one of them, or a trimmer, was at in that instant: those are abandoned, the
+/// forking thread's own included. Returns how many. Nothing waits.
 ///
 /// # Safety
-/// Called in the child, before any other operation; `own` is the slot of the thread that forked.
+/// Called in the child, before any other operation; `own` is the slot of the thread that forked,
+/// which looks its caches up afresh afterwards.
 pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) -> u64 {
     let mut abandoned = 0;
     for core in world.cores.iter() {
@@ -390,9 +391,13 @@ pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) ->
     }
     for slot in world.slots.iter() {
         if own.is_some_and(|own| ptr::eq(own, slot)) {
-            // What a trimmer was at here is refused to this thread from now on.
-            let stolen = |cache: &&Cache<S>| cache.bias.request() & STEAL != 0;
-            abandoned += slot.caches().filter(stolen).count() as u64;
+            for cache in slot.caches() {
+                if cache.bias.request() & STEAL != 0 && cache.bias.bury() == Steal::LeftToOwner {
+                    // SAFETY: the cache had an owner, and nobody touches it any more.
+                    unsafe { abandon(slot, cache) };
+                    abandoned += 1;
+                }
+            }
             continue;
         }
         match slot.hold() {
@@ -404,7 +409,11 @@ pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) ->
                     match cache.bias.bury() {
                         // SAFETY: the owner does not exist here, and nobody was at the cache.
                         Steal::Taken => unsafe { retire(cache) },
-                        Steal::LeftToOwner => abandoned += 1,
+                        Steal::LeftToOwner => {
+                            // SAFETY: as for the own slot.
+                            unsafe { abandon(slot, cache) };
+                            abandoned += 1;
+                        }
                         Steal::Vacant => {}
                     }
                 }
@@ -414,4 +423,24 @@ pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) ->
         }
     }
     abandoned
+}
+
+/// Takes a cache that may be half-way through an operation out of its slot, which will build
+/// another. Its counts and its room stay known; what it kept is lost.
+///
+/// # Safety
+/// The cache had an owner; the caller, alone in its process, is the last to touch it.
+unsafe fn abandon<S: Backing>(slot: &Slot<S>, cache: &Cache<S>) {
+    // SAFETY: the caller's promise.
+    let core = unsafe { cache.core() };
+    // SAFETY: cores are arena cells, never unmapped, and an owned cache is bound to one.
+    let core = unsafe { &*core };
+    for (class, numbers) in core.class_numbers.iter().enumerate() {
+        let (takes, gives) = cache.tallies(class);
+        numbers.takes.add(takes);
+        numbers.gives.add(gives);
+    }
+    // SAFETY: the caller's promise.
+    core.ledger.unstock(unsafe { cache.discharge() });
+    slot.forget(cache);
 }

@@ -90,11 +90,25 @@ impl<S: Backing> Core<S> {
     }
 
     /// Kills one magazine or block of the class where most bytes have rested for longest, measured
-    /// as their product. `false` if nothing rests in the depot.
+    /// as their product. `false` if nothing rests in the depot. In a pool with a limit this takes
+    /// the trimmers' turn: nobody is refused for bytes that are on their way home.
     pub fn evict_coldest(&self) -> bool {
         if self.ledger.resting() == 0 {
             return false;
         }
+        // SAFETY: callers hold a handle or a block.
+        let limited = unsafe { self.backing() }.policy().limit < usize::MAX;
+        if limited {
+            self.take_turn();
+        }
+        let evicted = self.evict_coldest_in_turn();
+        if limited {
+            self.end_turn();
+        }
+        evicted
+    }
+
+    fn evict_coldest_in_turn(&self) -> bool {
         let now = self.ledger.ticks();
         let victim = (0..CLASSES)
             .filter(|&class| self.depot_estimate(class) > 0)

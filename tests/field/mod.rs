@@ -65,6 +65,33 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Runs test `name` of this binary again, alone in a process of its own; `true` in that process.
+/// With `fall_back` it has no membarrier.
+pub fn alone(name: &str, fall_back: bool) -> bool {
+    const ALONE: &str = "NDPOOL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child
+        .args([name, "--exact", "--test-threads=1", "--nocapture"])
+        .env(ALONE, "1");
+    if fall_back {
+        child.env("NDPOOL_NO_MEMBARRIER", "1");
+    }
+    assert!(child.status().unwrap().success());
+    false
+}
+
+/// Resident bytes of this process.
+#[cfg(target_os = "linux")]
+pub fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+    kib.parse::<usize>().unwrap() << 10
+}
+
 /// The default source, watched: births, deaths, what is out now. Fresh memory is zero.
 #[derive(Debug, Default)]
 pub struct Watched {
