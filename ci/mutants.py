@@ -165,7 +165,7 @@ def copy_to(folder):
             shutil.copy(source, folder / name)
     # Shuttle is not needed here, and takes a while to build.
     manifest = folder / "Cargo.toml"
-    manifest.write_text(manifest.read_text().replace('ndpool = { path = ".", features = ["shuttle"] }', ""))
+    manifest.write_text(manifest.read_text().replace('ndpool = { path = ".", features = ["ndarray", "shuttle"] }', ""))
     # The other kernels do not know the torn exchange, so mutate in a kernel of loom's own.
     shutil.copytree(folder / "src/kernel", folder / "src/loom_model/kernel", dirs_exist_ok=True)
     model = folder / "src/loom_model/mod.rs"

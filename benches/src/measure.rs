@@ -67,7 +67,10 @@ pub enum Count {
 impl Budget {
     /// For operations that differ in cost.
     pub fn averaged(self) -> Self {
-        Self { averaged: true, ..self }
+        Self {
+            averaged: true,
+            ..self
+        }
     }
 
     /// For work that settles slowly.

@@ -112,7 +112,11 @@ impl Plan {
                     } else {
                         Count::Nothing
                     };
-                    match cell.measure(Budget { time: self.budget, count, averaged: false })? {
+                    match cell.measure(Budget {
+                        time: self.budget,
+                        count,
+                        averaged: false,
+                    })? {
                         Answer::Measured(mut sample) => {
                             if round == 0 && self.instructions && cell.can_be_simulated() {
                                 sample.instructions_per_op =
@@ -202,7 +206,11 @@ impl Cell<'_> {
             valgrind
                 .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
                 .arg(self.program);
-            let budget = Budget { time: Duration::ZERO, count: Count::Outside(ops), averaged: false };
+            let budget = Budget {
+                time: Duration::ZERO,
+                count: Count::Outside(ops),
+                averaged: false,
+            };
             let output = match self.command(valgrind, budget)?.output() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 output => output?,
