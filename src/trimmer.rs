@@ -111,39 +111,42 @@ pub(crate) fn stirred() {
 }
 
 /// The background thread. It dies with the process; it never holds the desk while it ages.
-#[allow(unsafe_code)]
 fn work() {
     loop {
-        let pools = {
-            let mut desk = desk();
-            desk.pools.retain(|entry| entry.core.life() == entry.life);
-            while desk.pools.iter().all(|entry| entry.core.ledger.is_still()) {
-                desk = BELL.wait(desk).unwrap_or_else(PoisonError::into_inner);
-                desk.pools.retain(|entry| entry.core.life() == entry.life);
+        let mut desk = desk();
+        desk.pools.retain(|entry| entry.core.life() == entry.life);
+        let busy = desk.pools.iter().filter(|it| !it.core.ledger.is_still());
+        // A bell rings when something begins to rest: the pool may have a shorter interval.
+        let desk = match busy.map(|entry| entry.interval).min() {
+            None => BELL.wait(desk).unwrap_or_else(PoisonError::into_inner),
+            Some(interval) => {
+                // The clock counts whole milliseconds.
+                let nap = interval.saturating_add(Duration::from_millis(1));
+                let woken = BELL.wait_timeout(desk, nap);
+                woken.unwrap_or_else(PoisonError::into_inner).0
             }
-            desk.pools.clone()
         };
-        let shortest = pools.iter().map(|entry| entry.interval).min();
-        std::thread::sleep(shortest.unwrap_or(Duration::from_secs(1)));
-        for Entry {
-            core,
-            life,
-            interval,
-        } in pools
-        {
-            if !core.upgrade(life) {
-                continue;
-            }
-            // SAFETY: the upgrade made a handle.
-            let backing = unsafe { core.backing() };
-            if backing.clock.is_due(interval) {
-                // SAFETY: as above; this thread has no cache.
-                unsafe { core.age(None) };
-            }
-            // SAFETY: the handle, given up.
-            unsafe { core.drop_handle(None) };
-        }
+        let pools = desk.pools.clone();
+        drop(desk);
+        pools.into_iter().for_each(age);
     }
+}
+
+/// Ends the interval of a pool, if it is over and the pool open.
+#[allow(unsafe_code)]
+fn age(entry: Entry) {
+    let core = entry.core;
+    if !core.upgrade(entry.life) {
+        return;
+    }
+    // SAFETY: the upgrade made a handle.
+    let backing = unsafe { core.backing() };
+    if backing.clock.is_due(entry.interval) {
+        // SAFETY: as above; this thread has no cache.
+        unsafe { core.age(None) };
+    }
+    // SAFETY: the handle, given up.
+    unsafe { core.drop_handle(None) };
 }
 
 static ABANDONED: Counter = Counter::new();

@@ -160,6 +160,10 @@ fn assignment_operators_broadcast_to_the_left() {
     a -= row;
     assert_eq!(a.row(2), array![2.0, 3.0, 4.0, 5.0]);
     let wide = pool.ones::<f64, _>((2, 3, 4));
+    let kept = a.clone();
+    assert!(a.try_mul_assign(&wide).is_err());
+    a.try_sub_assign(0.0).unwrap();
+    assert_eq!(a, kept);
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a += &wide));
     let text = *refused.unwrap_err().downcast::<String>().unwrap();
     assert_eq!(

@@ -50,7 +50,7 @@ fn sixteen_threads_never_share_a_buffer_f2() {
         at_once(16, |id| {
             let mut round = 0u64;
             while round < 4_000 || (is_nightly() && Instant::now() < end) {
-                stamp_once(&pool, 8, id as u64 + 1, round % 256 == 0);
+                stamp_once(&pool, 8, id as u64 + 1, round.is_multiple_of(256));
                 round += 1;
             }
         });
@@ -291,7 +291,12 @@ fn looking_at_numbers_during_churn_never_underflows_f9() {
             .collect();
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                assert!(format!("{pool:?}").contains("held_bytes"));
+                let stats = pool.stats();
+                assert!(stats.held_bytes <= 64 << 20, "{stats}");
+                assert!(stats.hits + stats.misses < 1 << 32, "{stats}");
+                assert!((0.0..=1.0).contains(&stats.hit_rate()));
+                assert!(stats.resting_depot_bytes <= 64 << 20 && stats.live_bytes <= 64 << 20);
+                assert!(stats.headroom_bytes == usize::MAX && !stats.to_string().is_empty());
                 thread::yield_now();
             }
         });

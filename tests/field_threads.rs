@@ -434,3 +434,40 @@ fn trims_at_full_speed_beside_allocating_threads_lose_nothing() {
         source.live() == 0
     });
 }
+
+/// Pools that come and go while one thread uses each of them: their indices, and what was kept for
+/// them, are used again.
+#[test]
+fn pools_that_come_and_go_beside_a_living_thread_are_reused() {
+    let (send, receive) = sync_channel::<Pool>(0);
+    let (done, used) = sync_channel::<Pool>(0);
+    let source = Watched::new();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for pool in receive {
+                for words in [8, 100, 5000] {
+                    stamp_once(&pool, words, 1, false);
+                }
+                done.send(pool).unwrap();
+            }
+        });
+        let mut indices = std::collections::HashSet::new();
+        for _ in 0..rounds(2_000, 200_000) {
+            let pool = Pool::builder().source(Arc::clone(&source)).build();
+            indices.insert(index_of(&pool));
+            stamp_once(&pool, 100, 2, false);
+            send.send(pool).unwrap();
+            drop(used.recv().unwrap());
+            assert_eq!(source.live(), 0, "a dead pool keeps nothing");
+        }
+        drop(send);
+        // Other tests of this process have pools of their own.
+        assert!(indices.len() < 500, "{} indices", indices.len());
+    });
+}
+
+fn index_of(pool: &Pool) -> u32 {
+    let text = format!("{pool:?}");
+    let digits = text.split("index: ").nth(1).unwrap();
+    digits.split(',').next().unwrap().parse().unwrap()
+}

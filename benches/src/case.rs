@@ -85,6 +85,8 @@ pub struct Workload {
 
 /// Our own row, the one that ratios are taken of.
 pub const OURS: &str = "ndpool";
+/// Ours with its background trimmer on.
+pub const TRIMMER: &str = "ndpool-trimmer";
 /// Joins by preload.
 pub const PRELOADED: &str = "tcmalloc";
 /// General allocators.
@@ -136,6 +138,7 @@ pub fn visit<V: Visit>(name: &str, visit: V) -> Option<V::Output> {
     }
     match name {
         OURS => Some(visit.with::<ours::Ndpool>()),
+        TRIMMER => Some(visit.with::<ours::Ndpool<true>>()),
         "by-hand" => Some(visit.with::<pools::ByHand>()),
         "array-queue" => Some(visit.with::<pools::Queue>()),
         _ => visit_allocator::<V, 16>(name, visit),

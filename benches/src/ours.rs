@@ -2,20 +2,28 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::time::Duration;
 
 use ndpool::{Buffer, Pool, SharedBuffer};
 
 use crate::contender::{Contender, Setup};
 use crate::counts::Counting;
 
-/// A pool as `Pool::new` gives it.
-pub struct Ndpool(Pool);
+/// A pool as `Pool::new` gives it, or with its background trimmer on.
+pub struct Ndpool<const TRIMMER: bool = false>(Pool);
 
-impl Contender for Ndpool {
+/// How often the trimmer looks.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+impl<const TRIMMER: bool> Contender for Ndpool<TRIMMER> {
     type Block = Buffer<MaybeUninit<u8>>;
 
     fn new(_: Setup) -> Self {
-        Self(Pool::new())
+        Self(if TRIMMER {
+            Pool::builder().trimmer(INTERVAL).build()
+        } else {
+            Pool::new()
+        })
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ pub const CELL: &str = "NDPOOL_BENCH_CELL";
 /// Workloads whose instructions a simulator counts: each does the same on every run.
 const SIMULATED: [&str; 5] = ["pair", "clone", "share", "view", "two-pools"];
 /// Operations of the two simulated runs; what they differ by is counted.
-const SIMULATED_OPS: [u64; 2] = [1_000, 3_000];
+const SIMULATED_OPS: [u64; 2] = [1_000, 51_000];
 
 /// How much to run.
 pub struct Plan {

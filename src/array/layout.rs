@@ -8,7 +8,7 @@
 
 use ndarray::{
     ArrayRef, ArrayView, ArrayViewMut, Axis, Dimension, RawArrayView, RawArrayViewMut, Shape,
-    ShapeBuilder,
+    ShapeBuilder, StrideShape,
 };
 
 use super::error::ArrayError;
@@ -237,6 +237,15 @@ impl<D: Dimension> Layout<D> {
         (strides, low)
     }
 
+    /// The axes with given strides; without elements, with none of their own.
+    fn shape(&self, strides: D) -> StrideShape<D> {
+        if self.dim.size() == 0 {
+            self.dim.clone().into()
+        } else {
+            self.dim.clone().strides(strides)
+        }
+    }
+
     /// The axes that run backwards.
     fn backward(&self) -> impl Iterator<Item = Axis> + '_ {
         (0..self.dim.ndim())
@@ -251,7 +260,7 @@ impl<D: Dimension> Layout<D> {
     /// not written, for `'a`.
     pub(crate) unsafe fn view<'a, T>(&self, base: *const T) -> ArrayView<'a, T, D> {
         let (strides, low) = self.rebased();
-        let shape = self.dim.clone().strides(strides);
+        let shape = self.shape(strides);
         // SAFETY: the caller's promise; the strides are not negative.
         let raw = unsafe { RawArrayView::from_shape_ptr(shape, base.wrapping_offset(low)) };
         // SAFETY: the caller's promise.
@@ -270,7 +279,7 @@ impl<D: Dimension> Layout<D> {
     /// only, for `'a`.
     pub(crate) unsafe fn view_mut<'a, T>(&self, base: *mut T) -> ArrayViewMut<'a, T, D> {
         let (strides, low) = self.rebased();
-        let shape = self.dim.clone().strides(strides);
+        let shape = self.shape(strides);
         // SAFETY: the caller's promise; the strides are not negative.
         let raw = unsafe { RawArrayViewMut::from_shape_ptr(shape, base.wrapping_offset(low)) };
         // SAFETY: the caller's promise.

@@ -13,6 +13,7 @@ use crate::buffer::Buffer;
 use crate::element::Element;
 use crate::error::AllocError;
 use crate::pool::Pool;
+use crate::thread;
 use crate::tiers;
 
 thread_local! {
@@ -159,12 +160,17 @@ impl<'a> Memory<'a> {
         match self.0 {
             Place::Ambient => Pool::ambient()?.zeroed(len),
             Place::Pool(pool) => pool.zeroed(len),
-            Place::Beside(..) => {
-                let mut buffer = self.take::<T>(len)?;
-                // SAFETY: the buffer has `len` elements.
-                unsafe { buffer.as_mut_ptr().write_bytes(0, len) };
-                // SAFETY: all-zero elements are valid.
-                Ok(unsafe { buffer.assume_init() })
+            Place::Beside(block, _) => {
+                // SAFETY: the block lives for `'a`.
+                let core = unsafe { block.core() };
+                // SAFETY: cores are cells of a static arena, and `beside` has seen that this is one.
+                let core = unsafe { &*core };
+                let bytes = tiers::bytes_of::<T>(len)?;
+                let place = thread::Place::of(core);
+                // SAFETY: the block keeps the pool alive.
+                let taken = unsafe { tiers::take_zeroed(core, place, bytes, align_of::<T>()) }?;
+                // SAFETY: just taken and zero, which is valid for every element type.
+                Ok(unsafe { Buffer::from_taken(taken, len) })
             }
         }
     }

@@ -8,7 +8,7 @@ use core::ops::{
 use ndarray::{ArrayView, DimMax, Dimension};
 
 use super::elementwise::{Joined, binary, binary_assign, unary};
-use super::error::settle;
+use super::error::{ArrayError, settle};
 use super::operand::Operand;
 use super::owned::PoolArray;
 use super::shared::SharedArray;
@@ -54,7 +54,7 @@ macro_rules! view_on_the_left {
 
 /// One binary operator with its assigning form.
 macro_rules! binary_operators {
-    ($($op:ident $method:ident $assign:ident $assign_method:ident;)*) => {$(
+    ($($op:ident $method:ident $assign:ident $assign_method:ident $try_assign:ident $sign:literal;)*) => {$(
         array_on_the_left!($op, $method:
             [] PoolArray<T, D>,
             ['a] &'a PoolArray<T, D>,
@@ -79,20 +79,35 @@ macro_rules! binary_operators {
                 settle(binary_assign(self, &right, $op::$method));
             }
         }
+
+        impl<T, D> PoolArray<T, D>
+        where
+            T: Element + $op<Output = T>,
+            D: Dimension,
+        {
+            #[doc = concat!("`self ", $sign, " right`, with an error instead of a panic.")]
+            ///
+            /// # Errors
+            /// [`ArrayError::Broadcast`] if `right` does not broadcast to this shape; nothing is
+            /// changed then.
+            pub fn $try_assign<R: Operand<T>>(&mut self, right: R) -> Result<(), ArrayError> {
+                binary_assign(self, &right, $op::$method)
+            }
+        }
     )*};
 }
 
 binary_operators! {
-    Add add AddAssign add_assign;
-    Sub sub SubAssign sub_assign;
-    Mul mul MulAssign mul_assign;
-    Div div DivAssign div_assign;
-    Rem rem RemAssign rem_assign;
-    BitAnd bitand BitAndAssign bitand_assign;
-    BitOr bitor BitOrAssign bitor_assign;
-    BitXor bitxor BitXorAssign bitxor_assign;
-    Shl shl ShlAssign shl_assign;
-    Shr shr ShrAssign shr_assign;
+    Add add AddAssign add_assign try_add_assign "+=";
+    Sub sub SubAssign sub_assign try_sub_assign "-=";
+    Mul mul MulAssign mul_assign try_mul_assign "*=";
+    Div div DivAssign div_assign try_div_assign "/=";
+    Rem rem RemAssign rem_assign try_rem_assign "%=";
+    BitAnd bitand BitAndAssign bitand_assign try_bitand_assign "&=";
+    BitOr bitor BitOrAssign bitor_assign try_bitor_assign "|=";
+    BitXor bitxor BitXorAssign bitxor_assign try_bitxor_assign "^=";
+    Shl shl ShlAssign shl_assign try_shl_assign "<<=";
+    Shr shr ShrAssign shr_assign try_shr_assign ">>=";
 }
 
 /// `scalar op array`: the scalar's type is the language's, so the types are listed.

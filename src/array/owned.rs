@@ -164,7 +164,7 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         SharedArray::from_owned(self)
     }
 
-    /// A copy in a buffer of its own, row-major and dense, from the same pool.
+    /// A dense copy in a buffer of its own, from the same pool; column-major if the array is.
     ///
     /// # Errors
     /// [`ArrayError::Alloc`].
@@ -186,12 +186,10 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         if size_of_dim::<T, _>(&dim)? != self.view.len() {
             return Err(shape_error(&dim, self.view.len()));
         }
-        let dense = if self.view.is_standard_layout() {
-            self
-        } else {
-            self.try_clone()?
-        };
-        let (buffer, layout) = dense.into_layout();
+        if !self.view.is_standard_layout() {
+            return reshaped_copy(&self.view, self.memory(), dim);
+        }
+        let (buffer, layout) = self.into_layout();
         let fresh = Layout::dense(dim, false);
         let (dim, strides) = (fresh.dim().clone(), fresh.strides().clone());
         let fresh = layout.relabelled(dim, strides, layout.first());
@@ -395,7 +393,24 @@ pub(crate) fn copy_of<T: Element, D: Dimension>(
     view: &ArrayRef<T, D>,
     memory: Memory<'_>,
 ) -> Result<PoolArray<T, D>, ArrayError> {
-    let mut copy = PoolArray::fresh(memory, view.raw_dim(), is_column_major(view))?;
+    copy_in_order(view, memory, is_column_major(view))
+}
+
+/// The elements of a view in another shape of as many elements, in logical order, copied.
+pub(crate) fn reshaped_copy<T: Element, D: Dimension, E: Dimension>(
+    view: &ArrayRef<T, D>,
+    memory: Memory<'_>,
+    dim: E,
+) -> Result<PoolArray<T, E>, ArrayError> {
+    copy_in_order(view, memory, false)?.into_shape(dim)
+}
+
+fn copy_in_order<T: Element, D: Dimension>(
+    view: &ArrayRef<T, D>,
+    memory: Memory<'_>,
+    column_major: bool,
+) -> Result<PoolArray<T, D>, ArrayError> {
+    let mut copy = PoolArray::fresh(memory, view.raw_dim(), column_major)?;
     Zip::from(&mut copy.view)
         .and(view)
         .for_each(|place, &element| {

@@ -11,7 +11,7 @@ use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Axis, Dimension, IntoDimension,
 use super::error::{ArrayError, settle};
 use super::layout::{Layout, size_of_dim};
 use super::memory::Memory;
-use super::owned::{PoolArray, copy_of, shape_error};
+use super::owned::{PoolArray, copy_of, reshaped_copy, shape_error};
 use crate::element::Element;
 use crate::handle::Handle;
 use crate::shared::{SharedBuffer, ViewError};
@@ -78,15 +78,14 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         Ok(unsafe { Self::from_layout(buffer, &Layout::dense(dim, false)) })
     }
 
-    /// An array with a view of `buffer` that is there already.
-    ///
-    /// # Safety
-    /// The view lies in the buffer.
-    pub(crate) unsafe fn from_view(buffer: SharedBuffer<T>, view: &ArrayRef<T, D>) -> Self {
-        let layout = Layout::of(view, buffer.as_ptr(), buffer.len());
-        let layout = layout.expect("the view lies in the buffer");
+    /// An array with a view of `buffer` that is there already, if it lies in the buffer.
+    pub(crate) fn from_view(
+        buffer: SharedBuffer<T>,
+        view: &ArrayRef<T, D>,
+    ) -> Result<Self, ArrayError> {
+        let layout = Layout::of(view, buffer.as_ptr(), buffer.len())?;
         // SAFETY: the layout was just checked.
-        unsafe { Self::from_layout(buffer, &layout) }
+        Ok(unsafe { Self::from_layout(buffer, &layout) })
     }
 
     /// Gives up the array for its share and its view.
@@ -250,7 +249,7 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
             return Err(shape_error(&dim, self.view.len()));
         }
         if !self.view.is_standard_layout() {
-            return Ok(self.try_copy()?.into_shape(dim)?.share());
+            return Ok(reshaped_copy(&self.view, self.memory(), dim)?.share());
         }
         let Some(buffer) = &self.buffer else {
             return Ok(SharedArray::empty(dim));
@@ -321,7 +320,7 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         Ok(unsafe { SharedArray::from_layout(buffer, &rescaled) })
     }
 
-    /// A copy in a buffer of its own, from the same pool, dense.
+    /// A dense copy in a buffer of its own, from the same pool; column-major if the array is.
     ///
     /// # Errors
     /// [`ArrayError::Alloc`].
@@ -383,7 +382,9 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         };
         // A copy all the same if a handle has become an owner in between: then of the whole
         // buffer, in which the layout is the same.
-        let base = buffer.make_mut().map_err(ArrayError::Alloc)?.as_mut_ptr();
+        buffer.make_mut()?;
+        // Of the buffer itself, so that what is derived from it stands beside the buffer's own uses.
+        let base = buffer.as_ptr().cast_mut();
         // SAFETY: the layout was this array's own; the buffer keeps the elements.
         self.view = unsafe { layout.view(base) };
         // SAFETY: as above; no two indices meet, and `self` is borrowed while the view lives.
@@ -473,7 +474,11 @@ fn rescale<D: Dimension>(layout: &Layout<D>, from: usize, to: usize) -> Option<L
         (bytes % to as isize == 0).then_some(bytes / to as isize)
     };
     for axis in 0..last {
-        strides[axis] = whole(strides[axis] as isize)? as usize;
+        // The stride of an axis with one index is never used, and may be anything.
+        strides[axis] = match dim[axis] {
+            0 | 1 => 0,
+            _ => whole(strides[axis] as isize)? as usize,
+        };
     }
     dim[last] = whole(dim[last] as isize)? as usize;
     strides[last] = 1;

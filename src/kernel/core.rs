@@ -559,8 +559,7 @@ impl<S: Backing> Core<S> {
         let fits = {
             // SAFETY: the block keeps the pool alive.
             let backing = unsafe { self.backing() };
-            self.ledger
-                .rest(backing.class_charge(class), backing.policy())
+            self.rest(backing, backing.class_charge(class))
         };
         if !fits {
             // SAFETY: the caller's block.
@@ -632,6 +631,7 @@ impl<S: Backing> Core<S> {
         let backing = unsafe { self.backing() };
         self.ledger
             .wake(backing.class_charge(class), backing.policy());
+        self.depots[class].note_wake(self.ledger.ticks());
         self.numbers.exchanges_out.add(1);
         Some(block)
     }
@@ -765,7 +765,11 @@ impl<S: Backing> Core<S> {
     pub unsafe fn trim(&self, own: Option<&Cache<S>>) -> usize {
         use super::reach::Steal;
         self.take_turn();
-        let mut bytes = own.map_or(0, |own| self.kill_own(own));
+        let mut bytes = own.map_or(0, |own| {
+            // What an earlier trimmer left to this thread is answered by the same.
+            let _answered = own.bias.accept_flush();
+            self.kill_own(own)
+        });
         for slot in self.world().slots.iter() {
             let Some(cache) = slot.cache(self.index) else {
                 continue;

@@ -9,10 +9,10 @@ use crate::measure::{Budget, Sample, alone};
 /// The expression at several lengths.
 pub const EXPR: Workload = Workload {
     name: "expr",
-    title: "(a + b) * d on f64 arrays by ndarray's loops, both temporaries fresh from each contender (reused: by hand, the bound; ndarray: its own operators on glibc)",
+    title: "(a + b) * d on f64 arrays by ndarray's loops, both temporaries fresh from each contender (reused: by hand, the bound; ndarray: its own operators on glibc; arrays: ndpool's owned arrays, whose sum is the product's memory)",
     op: "expression",
     cases: || {
-        let contenders: Vec<_> = ALLOCATORS.into_iter().chain([REUSED, OPERATORS]).collect();
+        let contenders: Vec<_> = ALLOCATORS.into_iter().chain([ARRAYS, REUSED, OPERATORS]).collect();
         [1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000]
             .map(|n| {
                 let quick = n == 100_000 || n == 1_000_000;
@@ -26,6 +26,7 @@ pub const EXPR: Workload = Workload {
     run,
 };
 
+const ARRAYS: &str = "arrays";
 const REUSED: &str = "reused";
 const OPERATORS: &str = "ndarray";
 
@@ -60,6 +61,18 @@ fn run(case: &Case, contender: &str, budget: Budget) -> Option<Sample> {
                 for _ in 0..ops {
                     add(sum.view_mut(), operands.a.view(), operands.b.view());
                     multiply(product.view_mut(), sum.view(), operands.d.view());
+                    std::hint::black_box(product.as_ptr());
+                }
+            }))
+        }
+        ARRAYS => {
+            let pool = ndpool::Pool::new();
+            let a = pool.from_view(&operands.a);
+            let b = pool.from_view(&operands.b);
+            let d = pool.from_view(&operands.d);
+            Some(alone(budget, |ops| {
+                for _ in 0..ops {
+                    let product = (&a + &b) * &d;
                     std::hint::black_box(product.as_ptr());
                 }
             }))

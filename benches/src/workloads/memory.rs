@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::pair::pairs;
 use super::touch;
-use crate::case::{ALLOCATORS, Case, POOLS, Touch, Visit, Workload, bytes, visit};
+use crate::case::{ALLOCATORS, Case, POOLS, TRIMMER, Touch, Visit, Workload, bytes, visit};
 use crate::contender::{Contender, Setup, start};
 use crate::measure::{Budget, Meter, Sample, alone};
 
@@ -85,7 +85,8 @@ fn two_cases() -> Vec<Case> {
 }
 
 fn footprint_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
+    let mut contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
+    contenders.insert(1, TRIMMER);
     let of = |total: usize| Case {
         low: 64 << 10,
         depth: total,

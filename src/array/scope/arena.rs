@@ -32,8 +32,27 @@ pub(super) enum Held<T: Element> {
     Unique(Buffer<T>),
     /// The scope's and others': it was returned, or came in shared.
     Shared(SharedBuffer<T>),
+    /// Another node's of the same arena: this one is a view of it.
+    Of(NonNull<Cell<Held<T>>>),
     /// Somebody's who outlives the scope; or nobody's, without elements.
     Lifted,
+}
+
+/// A share of what a node holds; it is counted from now on. `None`: it is not the scope's.
+fn share<T: Element>(held: &Cell<Held<T>>) -> Option<SharedBuffer<T>> {
+    let shared = match held.replace(Held::Lifted) {
+        // The buffer starts at its base, so sharing it moves nothing under a reader.
+        Held::Unique(buffer) => buffer.share(),
+        Held::Shared(shared) => shared,
+        Held::Of(other) => {
+            held.set(Held::Of(other));
+            // SAFETY: the other node is in the arena as long as this one.
+            return share(unsafe { other.as_ref() });
+        }
+        Held::Lifted => return None,
+    };
+    held.set(Held::Shared(shared.clone()));
+    Some(shared)
 }
 
 /// One array of a scope.
@@ -53,14 +72,19 @@ impl<T: Element, D: Dimension> Node<T, D> {
 
     /// A share of the memory; it is counted from now on. `None`: it is not the scope's.
     pub(super) fn share(&self) -> Option<SharedBuffer<T>> {
-        let shared = match self.held.replace(Held::Lifted) {
-            // The buffer starts at its base, so sharing it moves nothing under a reader.
-            Held::Unique(buffer) => buffer.share(),
-            Held::Shared(shared) => shared,
-            Held::Lifted => return None,
+        share(&self.held)
+    }
+
+    /// What a view of this node holds.
+    pub(super) fn held_by_view(&self) -> Held<T> {
+        let held = self.held.replace(Held::Lifted);
+        let of = match held {
+            Held::Unique(_) | Held::Shared(_) => Held::Of(NonNull::from(&self.held)),
+            Held::Of(other) => Held::Of(other),
+            Held::Lifted => Held::Lifted,
         };
-        self.held.set(Held::Shared(shared.clone()));
-        Some(shared)
+        self.held.set(held);
+        of
     }
 }
 
@@ -75,7 +99,7 @@ unsafe fn end<T: Element, D: Dimension>(head: *const Head, batch: &mut Batch) {
     match held.into_inner() {
         Held::Unique(buffer) => batch.add(buffer),
         Held::Shared(shared) => drop(shared),
-        Held::Lifted => {}
+        Held::Of(_) | Held::Lifted => {}
     }
 }
 

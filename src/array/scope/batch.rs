@@ -7,8 +7,9 @@ use crate::block::{self, Block, Core, WORLD};
 use crate::buffer::Buffer;
 use crate::element::Element;
 use crate::kernel::block::UNCLASSED;
+use crate::kernel::cache::Class;
 use crate::kernel::core::Backing;
-use crate::thread;
+use crate::thread::{self, Place};
 
 /// Classes that one batch sorts; the blocks of further ones go back one by one.
 const CLASSES: usize = 16;
@@ -25,13 +26,13 @@ struct Chain {
 /// Blocks of one pool on their way home.
 pub(super) struct Batch {
     core: &'static Core,
-    place: u8,
+    place: Place,
     chains: [Chain; CLASSES],
     used: usize,
 }
 
 impl Batch {
-    pub(super) fn new(core: &'static Core, place: u8) -> Self {
+    pub(super) fn new(core: &'static Core, place: Place) -> Self {
         let chain = Chain {
             class: UNCLASSED,
             blocks: 0,
@@ -108,7 +109,7 @@ impl Batch {
             let rest = *chain;
             let block = pop(chain);
             // SAFETY: the block's own class and pool; ours, given up.
-            if !unsafe { thread::push(self.place, usize::from(rest.class), block) } {
+            if !unsafe { thread::push(self.place, Class::new(usize::from(rest.class)), block) } {
                 *chain = rest;
                 return;
             }

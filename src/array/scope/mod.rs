@@ -49,7 +49,16 @@ pub use temp::Temp;
 /// scope is for formula-heavy code, where values are used several times and each `&` or clone
 /// would be noise; and where many small transients go back at once, in whole magazines. To hold
 /// less, open a child scope for a part of the work, [`reset`](Self::reset) between rounds, or use
-/// owned arrays inside. `examples/photo` prints the figures of one pipeline done in each way.
+/// owned arrays inside.
+///
+/// `examples/photo` does one pipeline (a 451 x 300 picture in three channels, 500 KiB a plane) in
+/// three ways; of one run on two shared cores:
+///
+/// | one picture | ms | page faults | buffers taken | peak MiB |
+/// |---|---|---|---|---|
+/// | heap arrays | 567 | 12,347 | 1,740 | 16.1 |
+/// | owned arrays | 229 | 698 | 1,827 | 5.6 |
+/// | scopes | 330 | 984 | 3,636 | 15.6 |
 pub struct Scope {
     arena: Arena,
     pool: Pool,

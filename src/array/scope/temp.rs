@@ -10,12 +10,13 @@ use ndarray::{ArrayRef, ArrayView, DimMax, Dimension, IntoDimension, SliceArg};
 use num_traits::Float;
 
 use super::Scope;
-use super::arena::{Held, Node};
+use super::arena::Node;
 use crate::array::elementwise::{Elementwise, binary, mapped, unary};
 use crate::array::error::{ArrayError, settle};
+use crate::array::layout::size_of_dim;
 use crate::array::memory::Memory;
 use crate::array::operand::{Broadcast, Operand};
-use crate::array::owned::copy_of;
+use crate::array::owned::{copy_of, reshaped_copy, shape_error};
 use crate::array::{PoolArray, SharedArray};
 use crate::element::Element;
 
@@ -89,7 +90,7 @@ impl<'s, T: Element, D: Dimension> Temp<'s, T, D> {
         // SAFETY: the elements are borrowed for `'s`, and the handle lives no longer.
         let view = unsafe { raw.deref_into_view() };
         // SAFETY: as above; after `'s` the node is not looked at, only ended.
-        settle(unsafe { self.scope.name(view, Held::Lifted) })
+        settle(unsafe { self.scope.name(view, self.node().held_by_view()) })
     }
 
     /// A slice, as [`ndarray::ArrayRef::slice`]'s.
@@ -116,14 +117,16 @@ impl<'s, T: Element, D: Dimension> Temp<'s, T, D> {
     #[must_use]
     pub fn reshape<E: IntoDimension>(self, shape: E) -> Temp<'s, T, E::Dim> {
         let dim = shape.into_dimension();
-        if self.is_standard_layout() && dim.size() == self.len() {
-            return self.map_view(|view| {
-                let reshaped = view.into_shape_with_order(dim);
-                reshaped.expect("as many elements, and they lie dense")
-            });
+        if size_of_dim::<T, _>(&dim) != Ok(self.len()) {
+            return settle(Err(shape_error(&dim, self.len())));
         }
-        let copy = copy_of(&*self, self.memory());
-        self.keep(copy.and_then(|copy| copy.into_shape(dim)))
+        if !self.is_standard_layout() {
+            return self.keep(reshaped_copy(&*self, self.memory(), dim));
+        }
+        self.map_view(|view| {
+            let reshaped = view.into_shape_with_order(dim);
+            reshaped.expect("as many elements, and they lie dense")
+        })
     }
 
     /// `f` of every element, as an array of any type.
@@ -169,12 +172,14 @@ impl<'s, T: Element, D: Dimension> Temp<'s, T, D> {
         settle(result.and_then(|array| self.scope.try_add(array)))
     }
 
-    /// What is left of this handle outside: a share of its memory, or a copy of what is lifted.
+    /// What is left of this handle outside: a share of its memory, or a copy of what is not the
+    /// scope's.
     pub(super) fn returned(self, scope: &Scope) -> Result<SharedArray<T, D>, ArrayError> {
-        match self.node().share() {
-            // SAFETY: the node's view lies in its own buffer.
-            Some(buffer) => Ok(unsafe { SharedArray::from_view(buffer, self.node().view()) }),
-            None => Ok(copy_of(&*self, Memory::of_pool(&scope.pool))?.share()),
+        // A view may as well be of something that is not the scope's.
+        let own = self.node().share();
+        match own.map(|buffer| SharedArray::from_view(buffer, self.node().view())) {
+            Some(Ok(array)) => Ok(array),
+            _ => Ok(copy_of(&*self, Memory::of_pool(&scope.pool))?.share()),
         }
     }
 }

@@ -1,0 +1,867 @@
+//! The lives of arrays: the 35 cases of the system that this one carries over, its known defects,
+//! and what nobody tests there. Counts are owners.
+#![cfg(feature = "ndarray")]
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use ndarray::{Array1, Axis, Ix1, Ix2, array, s};
+use ndpool::{
+    AllocErrorKind, ArrayError, Buffer, Disposable, Handle, Pool, PoolArray, SharedArray,
+    SharedBuffer, ViewError,
+};
+
+/// Blocks of the pool that users have now.
+fn live(pool: &Pool) -> u64 {
+    pool.stats().classes.iter().map(|class| class.live).sum()
+}
+
+fn grid(pool: &Pool) -> SharedArray<i32, Ix2> {
+    pool.from_shape_fn((4, 5), |(i, j)| (i * 5 + j) as i32)
+        .share()
+}
+
+fn name<T: ndpool::Element, D: ndarray::Dimension>(array: &SharedArray<T, D>) -> Handle {
+    array.handle().expect("the array has elements")
+}
+
+#[test]
+fn c1_dispose_releases_and_is_seen() {
+    let pool = Pool::new();
+    let array = Disposable::new(pool.ones::<f64, _>(10)).unwrap();
+    let buffer = name(&array.get().unwrap());
+    assert_eq!(buffer.owners(), 1);
+    assert!(array.dispose());
+    assert!(array.is_disposed() && buffer.is_released());
+    assert_eq!(buffer.owners(), 0);
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn c2_disposing_three_times_disposes_once() {
+    let pool = Pool::new();
+    let array = Disposable::new(pool.ones::<f64, _>(10)).unwrap();
+    let strays = ndpool::stray_releases();
+    assert_eq!([(); 3].map(|()| array.dispose()), [true, false, false]);
+    assert_eq!(
+        ndpool::stray_releases(),
+        strays,
+        "a late disposal is no stray"
+    );
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn c3_c4_parent_and_view_may_go_in_either_order() {
+    let pool = Pool::new();
+    let parent = grid(&pool);
+    let row = parent.slice(s![1, ..]);
+    parent.dispose();
+    assert_eq!(row.sum(), 5 + 6 + 7 + 8 + 9);
+    let parent = grid(&pool);
+    parent.slice(s![1, ..]).dispose();
+    assert_eq!(parent.sum(), 190);
+    assert_eq!(parent.owners(), 1);
+}
+
+#[test]
+fn c5_c33_c34_forgotten_arrays_leave_nothing_behind() {
+    let pool = Pool::new();
+    for round in 0..100 {
+        let owned = pool.zeros::<u8, _>(1000 + round);
+        let shared = pool.zeros::<u8, _>(1000).share();
+        let _view = shared.slice(s![5..;7]);
+        let disposable = Disposable::new(shared.clone()).unwrap();
+        if round % 2 == 0 {
+            disposable.dispose();
+        }
+        drop(owned);
+    }
+    assert_eq!(live(&pool), 0);
+    pool.audit().unwrap();
+}
+
+#[test]
+fn c6_c32_owners_added_and_released_by_many_threads_balance() {
+    let pool = Pool::new();
+    let array = pool.arange(0.0, 8.0, 1.0).share();
+    let handle = name(&array);
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    let again = handle.upgrade::<f64>().expect("a live buffer adds owners");
+                    assert_eq!(again[7], 7.0);
+                }
+            });
+        }
+    });
+    assert_eq!(array.owners(), 1);
+    let many: Vec<_> = (0..1000).map(|_| array.clone()).collect();
+    assert_eq!(array.owners(), 1001);
+    drop(many);
+    assert_eq!(array.owners(), 1);
+    drop(array);
+    assert!(handle.is_released());
+}
+
+#[test]
+fn c7_fifty_threads_dispose_one_array_once() {
+    let pool = Pool::new();
+    for _ in 0..20 {
+        let array = Disposable::new(pool.ones::<f32, _>(100)).unwrap();
+        let (start, winners) = (Barrier::new(50), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| {
+                    start.wait();
+                    winners.fetch_add(usize::from(array.dispose()), Ordering::Relaxed);
+                });
+            }
+        });
+        assert_eq!(winners.into_inner(), 1);
+        assert_eq!(live(&pool), 0);
+    }
+    pool.audit().unwrap();
+}
+
+#[test]
+fn c8_a_racing_reader_gets_a_share_or_a_refusal_never_a_released_buffer() {
+    let pool = Pool::new();
+    let current: Mutex<Option<Arc<Disposable<u64, Ix1>>>> = Mutex::new(None);
+    let (start, done) = (Barrier::new(2), Barrier::new(2));
+    let (current, start, done) = (&current, &start, &done);
+    let mut taken = 0;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..10_000 {
+                start.wait();
+                let array = current.lock().unwrap().clone().unwrap();
+                array.dispose();
+                drop(array);
+                done.wait();
+            }
+        });
+        for round in 0..10_000u64 {
+            let array = Arc::new(Disposable::new(pool.full(8, round)).unwrap());
+            *current.lock().unwrap() = Some(array.clone());
+            start.wait();
+            if let Ok(reader) = array.get() {
+                assert!(reader.iter().all(|&x| x == round));
+                assert!(!name(&reader).is_released());
+                taken += 1;
+            }
+            done.wait();
+            assert!(array.is_disposed());
+        }
+    });
+    *current.lock().unwrap() = None;
+    assert_eq!(live(&pool), 0, "{taken} readers came first");
+}
+
+#[test]
+fn c9_c10_a_released_buffer_refuses_releases_and_adds() {
+    let pool = Pool::new();
+    let array = pool.ones::<f64, _>(10);
+    let buffer = pool.copied(array.as_slice().unwrap()).unwrap().share();
+    let handle = buffer.handle();
+    let token = buffer.into_token().unwrap();
+    token.release().unwrap();
+    for _ in 0..100 {
+        assert!(token.release().is_err());
+        assert!(handle.upgrade::<f64>().is_err());
+        assert!(handle.is_released());
+    }
+    let disposed = Disposable::new(array).unwrap();
+    disposed.dispose();
+    for _ in 0..100 {
+        assert_eq!(disposed.get().unwrap_err(), ArrayError::Disposed);
+        assert!(matches!(disposed.share(), Err(ArrayError::Disposed)));
+    }
+}
+
+#[test]
+fn c11_c12_borrowed_memory_is_never_released_and_each_borrow_stands_alone() {
+    static DATA: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let first = SharedBuffer::from_static(&DATA).unwrap();
+    let second = SharedBuffer::from_static(&DATA).unwrap();
+    let array = SharedArray::from_buffer((2, 3), first.clone()).unwrap();
+    let handle = first.handle();
+    for _ in 0..101 {
+        drop(handle.upgrade::<f64>().unwrap());
+    }
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(array.clone())));
+        }
+    });
+    drop(first);
+    let disposable = Disposable::new(array).unwrap();
+    disposable.dispose();
+    assert!(!handle.is_released());
+    assert_eq!(handle.upgrade::<f64>().unwrap()[5], 6.0);
+    assert!(!second.handle().is_released());
+    // Written only in a copy.
+    let mut array = SharedArray::from_buffer((3, 2), second).unwrap();
+    array.make_mut().unwrap()[(0, 0)] = 9.0;
+    assert_eq!((array[(0, 0)], DATA[0]), (9.0, 1.0));
+}
+
+#[test]
+fn c13_a_foreign_vector_outlives_its_array_and_stays_writable() {
+    struct Pin(Arc<Vec<u32>>);
+    impl AsRef<[u32]> for Pin {
+        fn as_ref(&self) -> &[u32] {
+            &self.0
+        }
+    }
+    let mut vector = Arc::new(vec![1, 2, 3, 4]);
+    let array = SharedArray::from_buffer(4, SharedBuffer::from_owner(Pin(vector.clone())).unwrap());
+    let array = Disposable::new(array.unwrap()).unwrap();
+    assert_eq!(array.get().unwrap().sum(), 10);
+    array.dispose();
+    Arc::get_mut(&mut vector).expect("the pin is gone")[0] = 7;
+    assert_eq!(vector[..], [7, 2, 3, 4]);
+}
+
+#[test]
+fn c14_an_array_without_elements_is_disposed_like_any() {
+    let pool = Pool::new();
+    let empty = pool.zeros::<f64, _>((3, 0)).share();
+    assert_eq!((empty.owners(), empty.handle()), (0, None));
+    let disposable = Disposable::new(empty).unwrap();
+    assert_eq!(disposable.get().unwrap().shape(), [3, 0]);
+    assert!(disposable.dispose() && disposable.is_disposed() && !disposable.dispose());
+    assert!(disposable.get().is_err());
+    let mut hollow = pool.zeros::<f64, _>((3, 0)).share();
+    assert!(hollow.make_mut().unwrap().is_empty());
+    hollow.resize((2, 2)).unwrap();
+    assert_eq!(hollow, array![[0.0, 0.0], [0.0, 0.0]]);
+}
+
+#[test]
+fn an_empty_slice_does_not_hold_its_parent() {
+    let pool = Pool::new();
+    let parent = grid(&pool);
+    let empty = parent.slice(s![2..2, ..]);
+    assert_eq!(parent.owners(), 1);
+    assert_eq!(empty.retained_bytes(), 0);
+    drop(parent);
+    assert_eq!(live(&pool), 0);
+    assert_eq!(empty.shape(), [0, 5]);
+    assert_eq!(empty.t().reshape((7, 0)).unwrap().shape(), [7, 0]);
+}
+
+#[test]
+fn c15_ten_thousand_cycles_release_each_time() {
+    let pool = Pool::new();
+    let mut first = None;
+    for _ in 0..10_000 {
+        let array = Disposable::new(pool.zeros::<f64, _>(10_000)).unwrap();
+        let reader = array.get().unwrap();
+        let (handle, address) = (name(&reader), reader.as_ptr());
+        drop(reader);
+        assert!(array.dispose() && handle.is_released());
+        assert_eq!(*first.get_or_insert(address), address);
+    }
+    assert_eq!(pool.stats().births, 1);
+}
+
+#[test]
+fn c16_c17_view_chains_count_and_release_at_the_last() {
+    let pool = Pool::new();
+    let build = || {
+        let base = grid(&pool);
+        let v1 = base.slice(s![1.., ..]);
+        let v2 = v1.slice(s![.., 1..]);
+        let v3 = v2.slice(s![0, ..;2]);
+        (base, v1, v2, v3)
+    };
+    let (base, v1, v2, v3) = build();
+    assert_eq!(base.owners(), 4);
+    drop((v1, v2, v3));
+    assert_eq!(base.owners(), 1);
+    drop(base);
+    let (base, v1, v2, v3) = build();
+    let handle = name(&base);
+    drop(base);
+    drop(v2);
+    assert_eq!(v3, array![6, 8]);
+    drop(v3);
+    assert!(!handle.is_released());
+    drop(v1);
+    assert!(handle.is_released());
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn c18_to_c22_which_views_count_and_which_copy() {
+    let pool = Pool::new();
+    let base = grid(&pool);
+    let flat = base.reshape(20).unwrap();
+    assert_eq!((base.owners(), flat[13]), (2, 13));
+    let turned = base.t();
+    assert_eq!((base.owners(), turned[(4, 3)]), (3, 19));
+    let own = turned.reshape(20).unwrap();
+    assert_eq!((base.owners(), own.owners(), own[1]), (3, 1, 5));
+    let reversed = base.reversed(Axis(1)).unwrap();
+    assert_eq!((base.owners(), reversed[(0, 0)]), (4, 4));
+    let wide = flat.broadcast((3, 20)).unwrap();
+    let diagonal = base.diagonal();
+    let permuted = base.permute(&[1, 0]).unwrap();
+    assert_eq!((base.owners(), permuted[(4, 0)]), (7, 4));
+    assert_eq!((wide[(2, 7)], diagonal[3]), (7, 18));
+    let copy = base.try_copy().unwrap();
+    let handle = name(&base);
+    drop((base, flat, turned, reversed, wide, diagonal, permuted));
+    assert!(handle.is_released());
+    assert_eq!((copy[(3, 4)], own[19]), (19, 19));
+    drop((copy, own));
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn views_that_do_not_fit_are_refused_with_numbers() {
+    let pool = Pool::new();
+    let base = grid(&pool);
+    assert!(matches!(
+        base.permute(&[0, 0]),
+        Err(ArrayError::Axis { ndim: 2, .. })
+    ));
+    assert!(matches!(base.permute(&[0]), Err(ArrayError::Axis { .. })));
+    assert!(base.reversed(Axis(2)).is_err());
+    assert!(matches!(
+        base.reshape((3, 7)),
+        Err(ArrayError::Shape { elements: 20, .. })
+    ));
+    assert!(base.broadcast((3, 3, 5)).is_err());
+    assert!(base.broadcast((usize::MAX, 4, 5)).is_err());
+    assert_eq!(base.owners(), 1);
+}
+
+#[test]
+fn c23_every_element_type_counts_and_releases() {
+    macro_rules! each {
+        ($($element:ty)*) => {$({
+            let pool = Pool::new();
+            let array = pool.zeros::<$element, _>((3, 7)).share();
+            let handle = name(&array);
+            assert_eq!(array.owners(), 1);
+            let view = array.t();
+            assert_eq!(array.owners(), 2);
+            drop((array, view));
+            assert!(handle.is_released());
+            assert_eq!(live(&pool), 0);
+        })*};
+    }
+    each!(bool u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 [f32; 2] [u8; 3]);
+}
+
+#[test]
+fn c24_to_c27_every_constructor_makes_one_owner() {
+    let pool = Pool::new();
+    let arrays = [
+        pool.zeros::<f64, _>(50).share(),
+        pool.ones(50).share(),
+        pool.uninit(50).init_full(3.0).share(),
+        pool.arange(0.0, 50.0, 1.0).share(),
+    ];
+    assert_eq!(live(&pool), 4);
+    assert_eq!(arrays.each_ref().map(SharedArray::owners), [1; 4]);
+    drop(arrays);
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn c30_c31_arrays_die_and_are_read_on_other_threads() {
+    let pool = Pool::new();
+    let owned = pool.ones::<f64, _>(100);
+    let base = pool.full(100, 2.0).share();
+    let view = base.slice(s![..;3]);
+    thread::spawn(move || drop(owned)).join().unwrap();
+    let sum = thread::spawn(move || view.sum()).join().unwrap();
+    assert_eq!((sum, base.owners()), (68.0, 1));
+    drop(base);
+    assert_eq!(live(&pool), 0);
+    pool.audit().unwrap();
+}
+
+#[test]
+fn c35_two_objects_on_one_buffer_are_disposed_apart() {
+    let pool = Pool::new();
+    let first = Disposable::new(pool.full(4, 5u8)).unwrap();
+    let second = first.share().unwrap();
+    let owners = || second.get().unwrap().owners() - 1;
+    assert_eq!(owners(), 2);
+    first.dispose();
+    assert_eq!(owners(), 1);
+    assert!(first.is_disposed() && !second.is_disposed());
+    assert_eq!(second.get().unwrap().sum(), 20);
+    second.dispose();
+    assert_eq!(live(&pool), 0);
+}
+
+// Zeroed memory.
+
+#[test]
+fn zeroed_arrays_are_zero_also_in_dirty_memory() {
+    macro_rules! each {
+        ($dirt:literal: $($element:ty)*) => {$(
+            let pool = Pool::new();
+            for len in [1usize, 64, 257, 50_000, 2_000_000] {
+                for _ in 0..8 {
+                    let mut array = pool.zeros::<$element, _>(len);
+                    assert!(array.iter().all(|x| *x == <$element>::default()), "{len}");
+                    array.fill($dirt as $element);
+                }
+            }
+        )*};
+    }
+    each!(0xA5u8: u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+    let pool = Pool::new();
+    pool.full((2, 3, 4, 5, 6), true).dispose();
+    assert!(!pool.zeros::<bool, _>((2, 3, 4, 5, 6)).iter().any(|&x| x));
+    assert!(pool.zeros::<f64, _>((2, 0, 4)).is_empty());
+    let (mut a, b) = (pool.zeros::<u64, _>(257), pool.zeros::<u64, _>(257));
+    a.fill(u64::MAX);
+    assert_eq!(b.sum(), 0, "two arrays never overlap");
+}
+
+// Known defects of the system that this one carries over.
+
+#[test]
+fn a_stray_racing_the_last_release_never_leaks_nor_frees_twice() {
+    let pool = Pool::new();
+    let (start, rounds) = (Barrier::new(3), 2000);
+    let slot: Mutex<Option<ndpool::Token>> = Mutex::new(None);
+    thread::scope(|scope| {
+        let (start, slot, pool) = (&start, &slot, &pool);
+        for _ in 0..2 {
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    start.wait();
+                    let token = slot.lock().unwrap().unwrap();
+                    let _ = token.release();
+                    start.wait();
+                }
+            });
+        }
+        for _ in 0..rounds {
+            let buffer = pool.filled(10, 1u8).unwrap().share();
+            let handle = buffer.handle();
+            *slot.lock().unwrap() = Some(buffer.into_token().unwrap());
+            start.wait();
+            start.wait();
+            assert!(handle.is_released());
+        }
+    });
+    assert_eq!(live(&pool), 0);
+    pool.audit().unwrap();
+}
+
+#[test]
+fn a_stray_on_a_live_or_recycled_buffer_touches_no_owner() {
+    let pool = Pool::new();
+    let first = Disposable::new(pool.full(10, 1u8)).unwrap();
+    let second = first.share().unwrap();
+    first.dispose();
+    first.dispose();
+    assert_eq!(
+        second.get().unwrap().owners(),
+        2,
+        "one owner, and the reader"
+    );
+    second.dispose();
+    // The same memory and the same control block, in their next life.
+    let next = Disposable::new(pool.full(10, 2u8)).unwrap();
+    for stale in [&first, &second] {
+        assert!(!stale.dispose() && stale.get().is_err());
+    }
+    assert_eq!(next.get().unwrap().sum(), 20);
+    let reader = next.get().unwrap();
+    assert_eq!(reader.owners(), 2);
+}
+
+#[test]
+fn nobody_is_added_to_a_force_released_buffer() {
+    let pool = Pool::new();
+    let buffer = pool.filled(10, 1u8).unwrap().share();
+    let handle = buffer.handle();
+    let token = buffer.clone().into_token().unwrap();
+    // SAFETY: the only other owner is the token, which is not released below, only asked.
+    unsafe { buffer.force_release() }.unwrap();
+    assert!(handle.upgrade::<u8>().is_err());
+    assert!(token.clone_token().is_err());
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn a_double_return_never_makes_two_owners() {
+    let pool = Pool::new();
+    let buffer = pool.filled(10, 1u8).unwrap().share();
+    let token = buffer.into_token().unwrap();
+    token.release().unwrap();
+    token.release().unwrap_err();
+    let (a, b) = (pool.full(10, 1u8), pool.full(10, 2u8));
+    assert_ne!(a.as_ptr(), b.as_ptr());
+    assert_eq!((a.sum(), b.sum()), (10, 20));
+}
+
+#[test]
+fn an_element_type_view_outlives_its_parent() {
+    let pool = Pool::new();
+    let parent = pool
+        .from_shape_fn((3, 4), |(i, j)| f32::from_bits((i * 4 + j) as u32))
+        .share();
+    let same = parent.t().reinterpret::<u32>().unwrap();
+    let bytes = parent.reinterpret::<u8>().unwrap();
+    let wide = parent.slice(s![1.., 2..]).reinterpret::<u64>().unwrap();
+    assert_eq!(parent.owners(), 4);
+    drop(parent);
+    assert_eq!((same.shape(), same[(3, 2)]), (&[4, 3][..], 11));
+    assert_eq!((bytes.shape(), bytes[(2, 12)]), (&[3, 16][..], 11));
+    assert_eq!((wide.shape(), wide[(1, 0)]), (&[2, 1][..], 10 | 11 << 32));
+}
+
+#[test]
+fn element_types_that_do_not_fit_are_refused() {
+    let pool = Pool::new();
+    let bytes = pool.arange(0u8, 30, 1).share();
+    assert!(bytes.reinterpret::<u32>().is_err(), "30 bytes");
+    let odd = bytes.slice(s![1..9]).reinterpret::<u32>();
+    assert!(matches!(odd, Err(ArrayError::View(ViewError::Size { .. }))));
+    let strided = bytes.slice(s![..;2]).reinterpret::<u16>();
+    assert!(strided.is_err());
+    assert_eq!(
+        bytes.slice(s![4..8]).reinterpret::<u32>().unwrap()[0],
+        0x0706_0504
+    );
+    static RAW: [u8; 16] = [7; 16];
+    let unaligned = SharedBuffer::from_static(&RAW[1..9]).unwrap();
+    let borrowed = SharedArray::from_buffer(8, unaligned).unwrap();
+    let aligned = (RAW[1..].as_ptr().addr()).is_multiple_of(2);
+    assert_eq!(borrowed.reinterpret::<u16>().is_ok(), aligned);
+    assert_eq!(bytes.owners(), 1);
+}
+
+#[test]
+fn a_constructor_that_fails_half_way_releases_nothing_and_charges_nothing() {
+    let pool = Pool::builder().limit(1 << 20).build();
+    let keep = pool.ones::<f64, _>(1000).share();
+    let before = pool.stats();
+    for _ in 0..10 {
+        assert!(pool.try_zeros::<f64, _>(1 << 20).is_err());
+        assert!(
+            keep.broadcast(((1 << 20), 1000))
+                .unwrap()
+                .try_copy()
+                .is_err()
+        );
+        assert!(keep.t().reshape((999, 1)).is_err());
+        let panicked = std::panic::catch_unwind(|| {
+            pool.from_shape_fn(100, |i| if i == 50 { panic!("half-way") } else { i })
+        });
+        assert!(panicked.is_err());
+    }
+    let after = pool.stats();
+    assert_eq!(keep.owners(), 1);
+    assert_eq!(live(&pool), 1);
+    assert!(after.held_bytes <= before.held_bytes + 2048);
+    pool.audit().unwrap();
+}
+
+#[test]
+fn a_panicking_release_callback_runs_once_and_stops_nothing() {
+    struct Owner(Arc<AtomicUsize>, [u8; 4]);
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("release callback");
+        }
+    }
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.1
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let foreign = |drops: &Arc<AtomicUsize>| {
+        let buffer = SharedBuffer::from_owner(Owner(drops.clone(), [1, 2, 3, 4])).unwrap();
+        SharedArray::from_buffer(4, buffer).unwrap()
+    };
+    let array = Disposable::new(foreign(&drops)).unwrap();
+    assert!(array.dispose() && !array.dispose());
+    assert_eq!(drops.load(Ordering::Relaxed), 1);
+    // In a scope's sweep the rest still goes back.
+    let pool = Pool::new();
+    let s = pool.open();
+    let first = s.ones::<f64, _>(10);
+    s.add_shared(foreign(&drops));
+    let last = first + 1.0;
+    assert_eq!(last[9], 2.0);
+    s.finish();
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn swapped_arrays_keep_their_own_buffers() {
+    let pool = Pool::new();
+    let (mut a, mut b) = (pool.full(10, 1u8).share(), pool.full(20, 2u8).share());
+    let (view_a, view_b) = (a.slice(s![..5]), b.slice(s![..5]));
+    std::mem::swap(&mut a, &mut b);
+    drop(view_a);
+    drop(b);
+    assert_eq!((a.sum(), view_b.sum()), (40, 10));
+    drop((a, view_b));
+    assert_eq!(live(&pool), 0);
+    let (mut x, mut y) = (pool.full(3, 1u8), pool.full(4, 2u8));
+    std::mem::swap(&mut x, &mut y);
+    x += 1;
+    y += 2;
+    assert_eq!((x.len(), x.sum(), y.len(), y.sum()), (4, 12, 3, 9));
+}
+
+#[test]
+fn wrong_size_and_foreign_buffers_are_not_believed() {
+    let pool = Pool::new();
+    let short: Buffer<f64> = pool.zeroed(9).unwrap();
+    assert!(matches!(
+        PoolArray::from_buffer((2, 5), short),
+        Err(ArrayError::Shape { elements: 9, .. })
+    ));
+    let shared = pool.zeroed::<f64>(9).unwrap().share();
+    assert!(SharedArray::from_buffer((2, 5), shared).is_err());
+    assert_eq!(live(&pool), 0);
+}
+
+// Resizing.
+
+#[test]
+fn resize_is_refused_while_views_live_and_zeroes_what_grows() {
+    let pool = Pool::new();
+    drop(pool.full(100, u32::MAX));
+    let mut array = pool.arange(1u32, 7, 1).into_shape((2, 3)).unwrap().share();
+    let view = array.slice(s![1, ..]);
+    assert_eq!(
+        array.resize((4, 5)).unwrap_err(),
+        ArrayError::Shared { owners: 2 }
+    );
+    let address = array.as_ptr();
+    array.resize((3, 2)).unwrap();
+    assert_eq!(array.as_ptr(), address, "the same size is relabelled");
+    assert_eq!(array, array![[1, 2], [3, 4], [5, 6]]);
+    let mut told = array.clone();
+    told.resize_detached((2, 2)).unwrap();
+    assert_eq!(
+        (told, view.sum()),
+        (pool.from_view(&array![[1, 2], [3, 4]]).share(), 15)
+    );
+    drop(view);
+    array.resize((2, 5)).unwrap();
+    assert_eq!(array, array![[1, 2, 3, 4, 5], [6, 0, 0, 0, 0]]);
+    array.resize((1, 3)).unwrap();
+    array.resize((3, 3)).unwrap();
+    assert_eq!(array, array![[1, 2, 3], [0, 0, 0], [0, 0, 0]]);
+    array.resize((100, 100)).unwrap();
+    assert_eq!(array.sum(), 6);
+}
+
+#[test]
+fn a_refused_resize_changes_nothing() {
+    let pool = Pool::builder().limit(1 << 16).build();
+    let mut array = pool.arange(0u32, 100, 1).share();
+    let error = array.resize(1 << 20).unwrap_err();
+    assert!(matches!(error, ArrayError::Alloc(e) if e.kind == AllocErrorKind::LimitExceeded));
+    assert_eq!((array.len(), array.sum(), array.owners()), (100, 4950, 1));
+}
+
+#[test]
+fn a_resize_racing_a_disposal_is_refused_or_whole() {
+    let pool = Pool::new();
+    let (start, done) = (Barrier::new(2), Barrier::new(2));
+    let slot: Mutex<Option<Arc<Disposable<u32, Ix1>>>> = Mutex::new(None);
+    let (mut refused, mut resized) = (0, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5000 {
+                start.wait();
+                let array = slot.lock().unwrap().clone().unwrap();
+                array.dispose();
+                done.wait();
+            }
+        });
+        for round in 0..5000u32 {
+            let array = Arc::new(Disposable::new(pool.full(10, round)).unwrap());
+            let mut mine = array.get().unwrap();
+            *slot.lock().unwrap() = Some(array.clone());
+            start.wait();
+            match mine.resize(20) {
+                Ok(()) => {
+                    resized += 1;
+                    assert_eq!((mine.len(), mine[9], mine[10]), (20, round, 0));
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert_eq!(error, ArrayError::Shared { owners: 2 });
+                    assert_eq!((mine.len(), mine[9]), (10, round));
+                }
+            }
+            done.wait();
+        }
+    });
+    *slot.lock().unwrap() = None;
+    assert_eq!(refused + resized, 5000);
+    assert_eq!(live(&pool), 0);
+}
+
+// Holes that only show at run time.
+
+#[test]
+fn map_view_refuses_what_lies_elsewhere() {
+    static OTHER: [i32; 3] = [1, 2, 3];
+    let pool = Pool::new();
+    let array = grid(&pool);
+    let refused = array.map_view(|_| ndarray::aview1(&OTHER));
+    assert_eq!(refused.unwrap_err(), ArrayError::Outside { elements: 20 });
+    let empty = array.map_view(|_| ndarray::aview1(&OTHER).split_at(Axis(0), 0).0);
+    assert_eq!(empty.unwrap().len(), 0);
+    assert_eq!(array.owners(), 1);
+    let panicked =
+        std::panic::catch_unwind(|| array.map_view::<Ix2, _>(|_| panic!("in the view")).is_ok());
+    assert!(panicked.is_err());
+    assert_eq!(array.owners(), 1);
+}
+
+#[test]
+fn a_broadcast_is_copied_before_it_is_written_even_at_one_owner() {
+    let pool = Pool::new();
+    let row = pool.arange(0, 3, 1).share();
+    let mut wide = row.broadcast((2, 3)).unwrap();
+    drop(row);
+    assert_eq!(wide.owners(), 1);
+    let address = wide.as_ptr();
+    wide.make_mut().unwrap()[(1, 2)] = 9;
+    assert_ne!(wide.as_ptr(), address);
+    assert_eq!(wide, array![[0, 1, 2], [0, 1, 9]]);
+    let row = pool.arange(0, 3, 1).share();
+    let wide = row.broadcast((2, 3)).unwrap();
+    drop(row);
+    let mut unique = wide.try_unique().unwrap_err().into_unique().unwrap();
+    unique += 1;
+    assert_eq!(unique, array![[1, 2, 3], [1, 2, 3]]);
+}
+
+#[test]
+fn negative_strides_survive_sharing_and_taking_back() {
+    let pool = Pool::new();
+    let array = grid(&pool);
+    let view = array.reversed(Axis(0)).unwrap().slice(s![1.., ..;-2]).t();
+    drop(array);
+    let expected = array![[14, 9, 4], [12, 7, 2], [10, 5, 0]];
+    assert_eq!(view, expected);
+    let address = view.as_ptr();
+    let mut unique = view.try_unique().unwrap();
+    assert_eq!(unique.as_ptr(), address);
+    unique += 100;
+    let mut again = unique.share();
+    again.make_mut().unwrap()[(2, 2)] = -1;
+    let mut expected = expected + 100;
+    expected[(2, 2)] = -1;
+    assert_eq!(again, expected);
+    assert_eq!(again.try_unique().unwrap().try_clone().unwrap(), expected);
+}
+
+#[test]
+fn make_mut_writes_in_place_alone_and_copies_in_company() {
+    let pool = Pool::new();
+    let mut array = grid(&pool);
+    let address = array.as_ptr();
+    array.make_mut().unwrap()[(0, 0)] = 5;
+    assert_eq!(array.as_ptr(), address);
+    let reader = array.clone();
+    array.make_mut().unwrap()[(0, 0)] = 6;
+    assert_eq!((reader[(0, 0)], array[(0, 0)]), (5, 6));
+    assert_eq!((reader.owners(), array.owners()), (1, 1));
+    let part = array.slice(s![1..3, 1..]);
+    let mut part = {
+        drop(array);
+        part
+    };
+    part.make_mut().unwrap().fill(0);
+    assert_eq!(part.sum(), 0);
+}
+
+#[test]
+fn a_reader_races_the_pools_last_handle() {
+    for _ in 0..500 {
+        let pool = Pool::new();
+        let array = Arc::new(Disposable::new(pool.full(1000, 3u16)).unwrap());
+        let start = Barrier::new(3);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                if let Ok(reader) = array.get() {
+                    assert_eq!(reader.sum(), 3000);
+                    let doubled = &reader * 2;
+                    assert_eq!(doubled[999], 6);
+                }
+            });
+            scope.spawn(|| {
+                start.wait();
+                array.dispose();
+            });
+            let (start, pool) = (&start, pool);
+            scope.spawn(move || {
+                start.wait();
+                drop(pool);
+            });
+        });
+        assert!(array.get().is_err());
+    }
+}
+
+#[test]
+fn arrays_in_thread_locals_go_home_when_their_thread_exits() {
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<PoolArray<f64, Ix1>>> = const { std::cell::RefCell::new(None) };
+    }
+    let pool = Pool::new();
+    let worker = pool.clone();
+    thread::spawn(move || {
+        LAST.with(|last| *last.borrow_mut() = Some(worker.ones(100)));
+        let full: Vec<_> = (0..300).map(|_| worker.zeros::<f64, _>(100)).collect();
+        drop(full);
+    })
+    .join()
+    .unwrap();
+    assert_eq!(live(&pool), 0);
+    pool.audit().unwrap();
+}
+
+#[test]
+fn the_limit_holds_under_concurrent_arrays() {
+    let pool = Pool::builder().limit(4 << 20).build();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for round in 0..2000usize {
+                    let kept = pool.try_zeros::<f32, _>((1 + round * 37 % 300, 1000));
+                    if let Ok(array) = kept {
+                        assert_eq!(array[(0, 999)], 0.0);
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        }
+        while !stop.load(Ordering::Relaxed) {
+            assert!(pool.stats().held_bytes <= 4 << 20);
+        }
+    });
+    assert_eq!(live(&pool), 0);
+    pool.audit().unwrap();
+    assert_eq!(Array1::<f64>::zeros(0).len(), 0);
+}

@@ -1,0 +1,5 @@
+use ndpool::Pool;
+fn main() {
+    let entered = Pool::new().enter();
+    std::thread::spawn(move || drop(entered));
+}

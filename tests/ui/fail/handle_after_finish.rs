@@ -1,0 +1,8 @@
+use ndpool::Pool;
+fn main() {
+    let pool = Pool::new();
+    let s = pool.open();
+    let x = s.ones::<f64, _>(3);
+    s.finish();
+    println!("{}", x.sum());
+}

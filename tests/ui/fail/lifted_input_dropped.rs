@@ -1,0 +1,9 @@
+use ndpool::Pool;
+fn main() {
+    let pool = Pool::new();
+    let s = pool.open();
+    let input = pool.ones::<f64, _>(3);
+    let x = s.lift(&input);
+    drop(input);
+    println!("{}", x.sum());
+}

@@ -1,0 +1,6 @@
+use ndpool::Pool;
+#[ndpool::scoped(s)]
+fn f(pool: &Pool) -> f64 {
+    s.ones::<f64, _>(3).sum()
+}
+fn main() {}

@@ -1,0 +1,5 @@
+use ndpool::Pool;
+fn main() {
+    let mut array = Pool::new().ones::<f64, _>(3).share();
+    array.fill(2.0);
+}

@@ -1,0 +1,9 @@
+use ndpool::Pool;
+fn main() {
+    let pool = Pool::new();
+    let s = pool.open();
+    let x = s.ones::<f64, _>(3);
+    std::thread::scope(|threads| {
+        threads.spawn(move || x.sum());
+    });
+}

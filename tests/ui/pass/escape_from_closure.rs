@@ -1,0 +1,6 @@
+use ndpool::Pool;
+fn main() {
+    let pool = Pool::new();
+    let kept = pool.scope(|s| s.returns(s.ones::<f64, _>(3) + 1.0));
+    println!("{}", kept.sum());
+}

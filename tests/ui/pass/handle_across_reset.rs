@@ -1,0 +1,8 @@
+use ndpool::Pool;
+fn main() {
+    let pool = Pool::new();
+    let mut s = pool.open();
+    let x = s.ones::<f64, _>(3);
+    println!("{}", x.sum());
+    s.reset();
+}

@@ -1,0 +1,8 @@
+use ndpool::Pool;
+fn main() {
+    let pool = Pool::new();
+    let s = pool.open();
+    let input = pool.ones::<f64, _>(3);
+    let x = s.add(input);
+    println!("{}", x.sum());
+}

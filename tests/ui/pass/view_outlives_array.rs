@@ -1,0 +1,7 @@
+use ndpool::Pool;
+fn main() {
+    let mut array = Pool::new().ones::<f64, _>(3);
+    let view = array.view_mut();
+    println!("{}", view.sum());
+    drop(array);
+}
