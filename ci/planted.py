@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Planted bugs: is each of them caught by at least two different tools?
 
-Plants one bug at a time in a copy of the crate and runs the tools over it: loom, shuttle, random
-bytes through the fuzz targets, and stress on real threads. A tool catches a bug by failing, or by
+Plants one bug at a time in a copy of the crate (which shares its target folder) and runs the tools
+over it: loom, shuttle, random bytes through the fuzz targets, and stress on real threads. A tool catches a bug by failing, or by
 not ending. Exits with 1 if a bug is caught by fewer than two.
 
 With --fuzz, builds the fuzz target `schedule` with the known leak (`--cfg planted_leak`) as well,
@@ -76,7 +76,7 @@ def tools(loom):
 
 
 def cargo(words, limit=None):
-    environment = dict(os.environ, CARGO_TARGET_DIR=str(WORK / "target"), RUST_BACKTRACE="0",
+    environment = dict(os.environ, CARGO_TARGET_DIR=str(ROOT / "target"), RUST_BACKTRACE="0",
                        NDPOOL_RANDOM_INPUTS="20000", NDPOOL_STRESS_SECONDS="20", CARGO_INCREMENTAL="0")
     return subprocess.run(["cargo", "test", "-q", "--features", "loom"] + words, cwd=WORK / "tree", env=environment,
                           capture_output=True, text=True, timeout=limit)
