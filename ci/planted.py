@@ -36,11 +36,11 @@ BUGS = [
         ["loom_core"],
     ),
     (
-        "a block pushed twice", "core.rs",
-        "        unsafe { self.depots[class].push_block(&self.world().blocks, block) };\n",
-        "        unsafe { self.depots[class].push_block(&self.world().blocks, block) };\n"
+        "a block pushed twice", "rest.rs",
+        "        unsafe { self.depot(class).push_block(&self.world().blocks, block) };\n",
+        "        unsafe { self.depot(class).push_block(&self.world().blocks, block) };\n"
         "        // SAFETY: none, this is the bug.\n"
-        "        unsafe { self.depots[class].push_block(&self.world().blocks, block) };\n",
+        "        unsafe { self.depot(class).push_block(&self.world().blocks, block) };\n",
         ["loom_exchange"],
     ),
     (

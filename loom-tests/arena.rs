@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ndpool::loom_model::kernel::arena::{Arena, Cell};
-use ndpool::loom_model::{Witness, check, outcome};
+use ndpool::loom_model::{Witness, check, outcome, spawn};
 
 /// A cell whose owner writes to it, and which remembers its index from its making.
 struct Counter {
@@ -29,14 +28,6 @@ fn use_up(cell: &Counter) {
     assert_eq!(cell.owners.read(), 0, "two owners");
     cell.owners.write(1);
     cell.owners.write(0);
-}
-
-fn spawn<R: 'static>(
-    arena: &Arc<Arena<Counter>>,
-    f: impl FnOnce(&Arena<Counter>) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let arena = Arc::clone(arena);
-    thread::spawn(move || f(&arena))
 }
 
 fn claim(arena: &Arena<Counter>) -> u32 {
@@ -86,7 +77,7 @@ fn a_forged_index_meets_the_first_slab() {
             let other = spawn(&arena, |arena| {
                 assert!(arena.get(u32::MAX).is_none());
                 let found = arena.get(1);
-                found.map(|cell| cell.index)
+                found.map(|cell: &Counter| cell.index)
             });
             claim(&arena);
             outcome(match other.join().unwrap() {
@@ -104,7 +95,9 @@ fn a_forged_index_meets_the_first_slab() {
 fn a_walk_meets_a_claim() {
     check("a_walk_meets_a_claim", &["0", "1"], || {
         let arena = Arc::new(Arena::new());
-        let other = spawn(&arena, |arena| arena.iter().map(|cell| cell.index).count());
+        let other = spawn(&arena, |arena| {
+            arena.iter().map(|cell: &Counter| cell.index).count()
+        });
         claim(&arena);
         outcome(other.join().unwrap().to_string());
     });

@@ -3,8 +3,8 @@
 
 mod support;
 
-use ndpool::loom_model::{Model, check, outcome};
-use support::{Universe, spawn};
+use ndpool::loom_model::{Model, check, outcome, spawn};
+use support::Universe;
 
 /// Nothing is left: every payload freed once, and `pools` lives ended.
 fn assert_all_gone(universe: &Universe, pools: usize) {

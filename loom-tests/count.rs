@@ -7,7 +7,7 @@ use loom::thread;
 use ndpool::loom_model::kernel::count::{RefCount, Released};
 use ndpool::loom_model::sync::{AtomicU32, Ordering};
 use ndpool::loom_model::tuning::OWNERS_LIMIT;
-use ndpool::loom_model::{Witness, check, must_fail, outcome};
+use ndpool::loom_model::{Witness, check, must_fail, outcome, spawn};
 
 /// A counted payload.
 struct Cell {
@@ -41,14 +41,6 @@ impl Cell {
         }
         released
     }
-}
-
-fn spawn<R: 'static>(
-    cell: &Arc<Cell>,
-    f: impl FnOnce(&Cell) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let cell = Arc::clone(cell);
-    thread::spawn(move || f(&cell))
 }
 
 /// How many of `all` must free.

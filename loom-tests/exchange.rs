@@ -4,8 +4,8 @@
 
 mod support;
 
-use ndpool::loom_model::{Model, outcome};
-use support::{From, StandCore, Universe, spawn};
+use ndpool::loom_model::{Model, outcome, spawn};
+use support::{From, StandCore, Universe};
 
 /// How many of the blocks did not come from the source.
 fn reused(all: &[From]) -> usize {

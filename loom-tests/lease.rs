@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ndpool::loom_model::kernel::arena::Arena;
 use ndpool::loom_model::kernel::lease::{Content, Lease, Stray, end, lease, peek};
-use ndpool::loom_model::{Witness, check, outcome};
+use ndpool::loom_model::{Witness, check, outcome, spawn};
 
 /// Leases, and the payload that the share in one of them is of.
 struct Leases {
@@ -30,14 +29,6 @@ fn content(n: usize) -> Content {
         len: n,
         element: n,
     }
-}
-
-fn spawn<R: 'static>(
-    leases: &Arc<Leases>,
-    f: impl FnOnce(&Leases) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let leases = Arc::clone(leases);
-    thread::spawn(move || f(&leases))
 }
 
 #[test]

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ndpool::loom_model::kernel::reach::{Bias, CLOSED, FLUSH, Steal};
 use ndpool::loom_model::sync::{AtomicU32, Ordering, pause};
-use ndpool::loom_model::{Model, Witness, check, outcome};
+use ndpool::loom_model::{Model, Witness, check, outcome, spawn};
 
 /// A cache behind its lock, and the turn of those who reach for it.
 struct Cache {
@@ -21,6 +20,14 @@ struct Cache {
 struct Done {
     pushed: u32,
     emptied: u32,
+}
+
+impl Done {
+    /// Every round that the owner pushed was emptied: by itself, or `taken` by who reached for it.
+    #[track_caller]
+    fn assert_nothing_left(self, taken: u32) {
+        assert_eq!(self.pushed, self.emptied + taken, "left behind");
+    }
 }
 
 impl std::ops::Add for Done {
@@ -130,14 +137,6 @@ impl Cache {
     }
 }
 
-fn spawn<R: 'static>(
-    cache: &Arc<Cache>,
-    f: impl FnOnce(&Cache) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let cache = Arc::clone(cache);
-    thread::spawn(move || f(&cache))
-}
-
 #[test]
 fn a_trimmer_meets_a_working_owner() {
     let expected = ["Taken 0", "Taken 1", "Taken 2", "LeftToOwner 0"];
@@ -184,11 +183,7 @@ fn a_trimmer_meets_an_exit() {
         let trimmer = spawn(&cache, Cache::trim);
         let owner = cache.work() + cache.exit();
         let (_, taken) = trimmer.join().unwrap();
-        assert_eq!(
-            owner.pushed,
-            owner.emptied + taken,
-            "left behind by the exit"
-        );
+        owner.assert_nothing_left(taken);
         outcome(match (owner.emptied, taken) {
             (1, 0) => "owner",
             (0, 1) => "trimmer",
@@ -209,11 +204,7 @@ fn two_trimmers_meet_an_exit() {
             .map(|trimmer| trimmer.join().unwrap().1)
             .iter()
             .sum();
-        assert_eq!(
-            owner.pushed,
-            owner.emptied + taken,
-            "left behind by the exit"
-        );
+        owner.assert_nothing_left(taken);
         outcome(match (owner.emptied, taken) {
             (1, 0) => "owner",
             (0, 1) => "trimmers",
@@ -277,11 +268,7 @@ fn a_close_meets_a_working_owner() {
         let owner = cache.work() + cache.work();
         let (_, taken) = closer.join().unwrap();
         let owner = owner + cache.work();
-        assert_eq!(
-            owner.pushed,
-            owner.emptied + taken,
-            "left behind in a closed pool"
-        );
+        owner.assert_nothing_left(taken);
         outcome(match (taken > 0, owner.emptied > 0) {
             (true, _) => "by the closer",
             (_, true) => "by the owner",
@@ -298,11 +285,7 @@ fn a_close_meets_an_exit() {
         let closer = spawn(&cache, Cache::close);
         let owner = cache.work() + cache.exit();
         let (_, taken) = closer.join().unwrap();
-        assert_eq!(
-            owner.pushed,
-            owner.emptied + taken,
-            "left behind in a closed pool"
-        );
+        owner.assert_nothing_left(taken);
         outcome(match (taken, owner.emptied) {
             (1, 0) => "by the closer",
             (0, 1) => "by the owner",
@@ -343,11 +326,7 @@ fn a_trim_and_a_close_meet_an_exit() {
         let closer = spawn(&cache, Cache::close);
         let owner = cache.work() + cache.exit();
         let (trimmed, closed) = (trimmer.join().unwrap().1, closer.join().unwrap().1);
-        assert_eq!(
-            owner.pushed,
-            owner.emptied + trimmed + closed,
-            "left behind"
-        );
+        owner.assert_nothing_left(trimmed + closed);
         outcome(match [closed, owner.emptied, trimmed] {
             [1, 0, 0] => "closer",
             [0, 1, 0] => "owner",
@@ -369,11 +348,7 @@ fn a_trim_and_a_close_meet_a_working_owner() {
         let owner = cache.work() + cache.work();
         let (trimmed, closed) = reacher.join().unwrap();
         let owner = owner + cache.work();
-        assert_eq!(
-            owner.pushed,
-            owner.emptied + trimmed + closed,
-            "left behind"
-        );
+        owner.assert_nothing_left(trimmed + closed);
         outcome(match [closed > 0, owner.emptied > 0, trimmed > 0] {
             [true, _, _] => "closer",
             [_, true, _] => "owner",
@@ -399,11 +374,7 @@ fn a_close_meets_the_next_owner() {
             all = all + cache.work() + cache.exit();
         }
         let (_, taken) = closer.join().unwrap();
-        assert_eq!(
-            all.pushed,
-            all.emptied + taken,
-            "left behind in a closed pool"
-        );
+        all.assert_nothing_left(taken);
         outcome(if adopted { "adopted" } else { "refused" });
     });
 }
@@ -426,11 +397,7 @@ fn a_close_meets_an_owner_that_registers_again() {
             }
             let (_, taken) = closer.join().unwrap();
             all = all + cache.work();
-            assert_eq!(
-                all.pushed,
-                all.emptied + taken,
-                "left behind in a closed pool"
-            );
+            all.assert_nothing_left(taken);
             outcome(if adopted { "adopted" } else { "refused" });
         },
     );

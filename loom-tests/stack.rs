@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::thread;
 use ndpool::loom_model::kernel::stack::{IndexStack, Links};
 use ndpool::loom_model::sync::{AtomicU32, Ordering};
-use ndpool::loom_model::{Witness, check, must_fail, outcome};
+use ndpool::loom_model::{Witness, check, must_fail, outcome, spawn};
 
 /// Three cells. Each belongs to whoever has popped it, who may write to it.
 struct Cells {
@@ -50,14 +50,6 @@ impl Cells {
     fn drain(&self) -> Vec<u32> {
         std::iter::from_fn(|| self.pop()).collect()
     }
-}
-
-fn spawn<R: 'static>(
-    cells: &Arc<Cells>,
-    f: impl FnOnce(&Cells) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let cells = Arc::clone(cells);
-    thread::spawn(move || f(&cells))
 }
 
 /// Every cell once, whoever has it.

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ndpool::loom_model::kernel::state::{Exhausted, Released, Stale, State};
 use ndpool::loom_model::tuning::{LAST_GENERATION, OWNERS_LIMIT};
-use ndpool::loom_model::{Witness, check, outcome};
+use ndpool::loom_model::{Witness, check, outcome, spawn};
 
 /// A control block and its payload.
 struct Block {
@@ -60,14 +59,6 @@ impl Block {
 }
 
 /// Runs `f` on `block` in a second thread.
-fn spawn<R: 'static>(
-    block: &Arc<Block>,
-    f: impl FnOnce(&Block) -> R + 'static,
-) -> thread::JoinHandle<R> {
-    let block = Arc::clone(block);
-    thread::spawn(move || f(&block))
-}
-
 #[test]
 fn t1_share_publishes_to_handles() {
     check(

@@ -7,23 +7,24 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::class;
-use crate::constants::pool as tuning;
+use crate::clock::Clock;
+use crate::constants;
 use crate::kernel;
+use crate::kernel::backing::Backing;
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
-use crate::kernel::core::Backing;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
 use crate::kernel::pagemap::PageMap;
 use crate::kernel::state::Released;
-use crate::pool::Reclaim;
 use crate::report::{self, Report};
 use crate::source::Source;
 use crate::thread::{self, Place};
-use crate::trimmer::{self, Clock};
+use crate::trimmer;
 use crate::tuning::CLASSES;
 
 /// A control block of the process.
@@ -41,6 +42,9 @@ pub(crate) static WORLD: kernel::core::World<Bound> = kernel::core::World::new()
 pub(crate) static LEASES: kernel::arena::Arena<Lease> = kernel::arena::Arena::new();
 /// Blocks that were lent by address, since their birth.
 pub(crate) static PAGE_MAP: PageMap = PageMap::new();
+
+/// What a view owns while its buffer is lent out to be written: nothing, for ever.
+pub(crate) static NOTHING: Block = Block::immortal();
 
 static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
@@ -100,6 +104,10 @@ pub(crate) const LENT: u8 = 4;
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
 
+/// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
+/// wanted, says whether it freed something.
+pub(crate) type Reclaim = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+
 /// A pool's source and configuration.
 pub(crate) struct Bound {
     pub(crate) source: Box<dyn Source>,
@@ -120,15 +128,19 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Asks the user's callback to free something; with no lock held.
+    /// Asks the user's callback to free something; with no lock held. A panic in it frees nothing.
     pub(crate) fn reclaim(&self, bytes: usize) -> bool {
-        self.reclaim.as_ref().is_some_and(|reclaim| reclaim(bytes))
+        self.reclaim.as_ref().is_some_and(|reclaim| {
+            let mut freed = false;
+            guarded(|| freed = reclaim(bytes));
+            freed
+        })
     }
 
-    /// Classes above `class` whose resting blocks may serve it.
-    pub(crate) fn reach(&self, class: usize) -> usize {
-        if class >= REUSE_FROM {
-            (class + self.reuse).min(self.classes - 1)
+    /// Largest class whose resting blocks may serve a request of `class`.
+    pub(crate) fn last_serving(&self, class: usize) -> usize {
+        if class >= FIRST_REUSING {
+            class.saturating_add(self.reuse).min(self.classes - 1)
         } else {
             class
         }
@@ -136,7 +148,7 @@ impl Bound {
 }
 
 /// Classes from here on may be served by a larger resting block.
-const REUSE_FROM: usize = class::of(tuning::REUSE_FROM);
+const FIRST_REUSING: usize = class::of(constants::pool::REUSE_FROM);
 
 impl Backing for Bound {
     type Payload = Payload;
@@ -147,11 +159,11 @@ impl Backing for Bound {
         len: 0,
         element: TypeId::of::<()>,
     };
-    const BLOCKS_PER_SLAB: usize = tuning::BLOCKS_PER_SLAB;
-    const MAGAZINES_PER_SLAB: usize = tuning::MAGAZINES_PER_SLAB;
-    const CACHES_PER_SLAB: usize = tuning::CACHES_PER_SLAB;
-    const SLOTS_PER_SLAB: usize = tuning::SLOTS_PER_SLAB;
-    const CORES_PER_SLAB: usize = tuning::CORES_PER_SLAB;
+    const BLOCKS_PER_SLAB: usize = constants::pool::BLOCKS_PER_SLAB;
+    const MAGAZINES_PER_SLAB: usize = constants::pool::MAGAZINES_PER_SLAB;
+    const CACHES_PER_SLAB: usize = constants::pool::CACHES_PER_SLAB;
+    const SLOTS_PER_SLAB: usize = constants::pool::SLOTS_PER_SLAB;
+    const CORES_PER_SLAB: usize = constants::pool::CORES_PER_SLAB;
 
     fn policy(&self) -> &Policy {
         &self.policy
@@ -183,6 +195,10 @@ impl Backing for Bound {
         }
     }
 
+    fn end(self) {
+        guarded(|| drop(self));
+    }
+
     fn dealloc(&self, label: Label, payload: &Payload) {
         match Kind::of(label) {
             Kind::Pooled => {
@@ -212,12 +228,12 @@ pub(crate) fn layout_of(label: Label, payload: &Payload) -> Layout {
 /// Alignment of every block of `capacity` bytes, when the request asks for no more.
 pub(crate) fn natural_align(capacity: usize) -> usize {
     let page = crate::os::page_size();
-    if capacity >= crate::constants::source::HUGE_PAGE {
-        crate::constants::source::HUGE_PAGE
+    if capacity >= constants::source::HUGE_PAGE {
+        constants::source::HUGE_PAGE
     } else if capacity >= page {
         page
     } else {
-        tuning::MIN_ALIGN
+        constants::pool::MIN_ALIGN
     }
 }
 
@@ -233,7 +249,7 @@ pub(crate) fn foreign_token(holder: Holder) -> usize {
 }
 
 /// Drops what a foreign block's token holds.
-pub(crate) fn release_foreign(token: usize) {
+fn release_foreign(token: usize) {
     let holder = core::ptr::with_exposed_provenance_mut::<Holder>(token);
     // SAFETY: made by `foreign_token`, and released once, at the block's death.
     let holder = unsafe { Box::from_raw(holder) };

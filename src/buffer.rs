@@ -137,7 +137,7 @@ impl<T: Element> Buffer<T> {
     }
 
     /// Elements that fit without moving: what the class of the present length holds, even where a
-    /// larger block serves it.
+    /// larger block serves it; `usize::MAX` for elements without a size.
     #[must_use]
     pub fn capacity(&self) -> usize {
         let Some(size) = core::num::NonZero::new(size_of::<T>()) else {

@@ -25,6 +25,8 @@ pub mod kernel {
     pub const OWNERS_LIMIT: u32 = 1 << 30;
     /// Times that a trimmer looks at a busy owner before it leaves a request instead.
     pub const BUSY_LOOKS: u32 = 200;
+    /// Magazines for which a class charges the budget of a cache: loaded, previous, one in flight.
+    pub const MAGAZINES_PER_SHELF: usize = 3;
 }
 
 /// The same constants, small, for loom and shuttle.
@@ -52,6 +54,8 @@ pub mod model {
     pub const OWNERS_LIMIT: u32 = 8;
     /// See `super::kernel::BUSY_LOOKS`.
     pub const BUSY_LOOKS: u32 = 1;
+    /// See `super::kernel::MAGAZINES_PER_SHELF`.
+    pub const MAGAZINES_PER_SHELF: usize = 3;
 }
 
 /// Values of the pool.
@@ -87,10 +91,22 @@ pub mod pool {
     pub const REUSE_CLASSES: usize = 3;
     /// Interval of ageing on slow paths.
     pub const INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
+    /// Slow operations between two looks at the clock of ageing.
+    pub const LOOK_EVERY: u64 = 64;
     /// Slack over the recent peak, in 1024ths.
     pub const SLACK_1024: u64 = 308;
     /// Exchanges and births in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
+}
+
+/// Values of the ledger that finds misuse of an allocator.
+pub mod ledger {
+    /// Shards by address, so that threads seldom meet at a lock.
+    pub const SHARDS: usize = 16;
+    /// Addresses that each shard remembers after their blocks went back.
+    pub const REMEMBERED: usize = 256;
+    /// Misuses that are kept with their details; more are only counted.
+    pub const KEPT: usize = 64;
 }
 
 /// Values of the memory sources.

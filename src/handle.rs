@@ -62,8 +62,8 @@ pub struct StrayRelease {
 /// A name of a shared buffer that owns nothing: 64 bits that may be copied, stored, forged, and
 /// asked for at any time, on any thread, after anything died.
 ///
-/// Every method is a look or one compare-exchange loop on the buffer's state word; none touches the
-/// pool. A handle does not keep its buffer.
+/// Every method is a look or one compare-exchange loop on the buffer's state word; a stale handle
+/// never touches the pool. A handle does not keep its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(u64);
 
@@ -204,10 +204,11 @@ impl Token {
     /// # Errors
     /// [`StrayRelease`] if the token was released or redeemed before.
     pub fn release(self) -> Result<(), StrayRelease> {
-        let (block, _) = self.end()?;
-        // SAFETY: the lease's share, which ended exactly once.
-        unsafe { block::release(block) };
-        Ok(())
+        if self.release_once() {
+            Ok(())
+        } else {
+            Err(self.stray(StaleReason::Gone))
+        }
     }
 
     /// Makes the token an owner in Rust again; the token is used up.
@@ -220,7 +221,9 @@ impl Token {
         if element_of(&content)() != TypeId::of::<T>() {
             return Err(self.stray(StaleReason::OtherElement));
         }
-        let (block, content) = self.end()?;
+        let Some((block, content)) = self.end() else {
+            return Err(self.stray(StaleReason::Gone));
+        };
         // SAFETY: the lease's share is ours; the view was valid when it was leased.
         Ok(unsafe { SharedBuffer::from_share(block, start_of(block, &content), content.len) })
     }
@@ -230,30 +233,44 @@ impl Token {
     /// # Errors
     /// [`StrayRelease`] if the token was released or redeemed before, or no lease is left.
     pub fn clone_token(self) -> Result<Self, StrayRelease> {
-        let content = lease::peek(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
-        let handle = Handle(content.target);
-        let block = handle
-            .block()
-            .ok_or_else(|| self.stray(StaleReason::Gone))?;
-        // A release of this token meanwhile may have been the last: then the CAS refuses.
-        block
-            .state
-            .upgrade(handle.generation())
-            .map_err(|state::Stale| self.stray(StaleReason::Gone))?;
+        let Some((block, content)) = self.add() else {
+            return Err(self.stray(StaleReason::Gone));
+        };
         match lease::lease(&LEASES, content) {
             Ok(name) => Ok(Self(name)),
             Err(_) => {
-                // SAFETY: the share that the upgrade added.
+                // SAFETY: the share that was added.
                 unsafe { block::release(block) };
                 Err(self.stray(StaleReason::Gone))
             }
         }
     }
 
-    fn end(self) -> Result<(&'static Block, Content), StrayRelease> {
-        let content = lease::end(&LEASES, self.0).map_err(|_| self.stray(StaleReason::Gone))?;
+    /// Ends the lease, exactly once: its share of the block is the caller's.
+    fn end(self) -> Option<(&'static Block, Content)> {
+        let content = lease::end(&LEASES, self.0).ok()?;
         let block = Handle(content.target).block();
-        Ok((block.expect("a lease holds a share of a block"), content))
+        Some((block.expect("a lease holds a share of a block"), content))
+    }
+
+    /// One share more of the leased block, while the lease is live: it is the caller's.
+    fn add(self) -> Option<(&'static Block, Content)> {
+        let content = lease::peek(&LEASES, self.0).ok()?;
+        let handle = Handle(content.target);
+        let block = handle.block()?;
+        // A release of this token meanwhile may have been the last: then the CAS refuses.
+        block.state.upgrade(handle.generation()).ok()?;
+        Some((block, content))
+    }
+
+    /// Releases the lease's share; says whether it was this call that ended the lease.
+    pub(crate) fn release_once(self) -> bool {
+        let Some((block, _)) = self.end() else {
+            return false;
+        };
+        // SAFETY: the lease's share, which ended exactly once.
+        unsafe { block::release(block) };
+        true
     }
 }
 
@@ -270,25 +287,10 @@ impl Token {
     /// # Safety
     /// The token was made from a buffer of `T`.
     pub(crate) unsafe fn look<T: Element>(self) -> Option<SharedBuffer<T>> {
-        let content = lease::peek(&LEASES, self.0).ok()?;
-        let handle = Handle(content.target);
-        let block = handle.block()?;
-        // A release meanwhile may have been the last: then the CAS refuses.
-        block.state.upgrade(handle.generation()).ok()?;
-        // SAFETY: the upgrade's share; the view was valid when it was leased, and the generation
-        // is the same.
+        let (block, content) = self.add()?;
+        // SAFETY: the added share; the view was valid when it was leased, and the generation is
+        // the same.
         Some(unsafe { SharedBuffer::from_share(block, start_of(block, &content), content.len) })
-    }
-
-    /// [`release`](Self::release); says whether it was this call that ended the lease.
-    pub(crate) fn release_once(self) -> bool {
-        let Ok(content) = lease::end(&LEASES, self.0) else {
-            return false;
-        };
-        let block = Handle(content.target).block();
-        // SAFETY: the lease's share, which ended exactly once.
-        unsafe { block::release(block.expect("a lease holds a share of a block")) };
-        true
     }
 }
 

@@ -13,6 +13,9 @@
 //! | [`Token`] | an owner in 64 bits, for foreign languages; released exactly once |
 //! | [`BufferAllocator`] | what array types are generic over; adaptors and a conformance suite |
 //! | [`source`] | where memory is born and dies |
+//! | [`count`] | the counting alone, for control cells that are never recycled |
+//! | `array` | with the feature `ndarray`: arrays and scopes in pooled memory |
+//! | [`integrate`] | bridges to other crates' traits, each a feature |
 //! | [`Stats`], [`Audit`], [`report`] | what a pool has done, holds, and had to complain about |
 //!
 //! # Taking, writing, dropping
@@ -49,9 +52,10 @@
 //!
 //! # Threads
 //!
-//! Every type is `Send + Sync` and may be dropped on any thread, also on one whose thread-locals are
-//! gone, and after the pool's last handle. Which operation waits for whom is said in the progress
-//! table of `docs/design.md`. Nothing here may be used in a signal handler.
+//! Every type is `Send + Sync`, but for scopes, what borrows from them, and the guard of an entered
+//! pool; and may be dropped on any thread, also on one whose thread-locals are gone, and after the
+//! pool's last handle. Which operation waits for whom is said in the progress table of
+//! `docs/design.md`. Nothing here may be used in a signal handler.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;
@@ -61,6 +65,7 @@ pub mod array;
 mod block;
 mod buffer;
 pub mod class;
+mod clock;
 #[cfg(doctest)]
 mod compile_fail;
 pub mod conformance;
@@ -88,6 +93,7 @@ mod sync;
 mod thread;
 mod tiers;
 mod trimmer;
+
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
 
@@ -109,15 +115,16 @@ pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades
 #[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
 pub use ndpool_macros::scoped;
 pub use pool::{Pool, PoolBuilder};
-pub use shared::{SharedBuffer, ViewError};
+pub use shared::{SharedBuffer, ViewError, Writable};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
+pub use trimmer::abandoned_caches;
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-pub use trimmer::abandoned_caches;
 
+/// So do those of the guide for authors of array types.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/integrating.md")]
 struct Integrating;

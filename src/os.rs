@@ -6,7 +6,7 @@
 /// Makes every other thread of the process execute a full memory barrier. `false` if this system
 /// cannot, or refused; then nothing was ordered.
 #[cfg(target_os = "linux")]
-pub fn membarrier() -> bool {
+pub(crate) fn membarrier() -> bool {
     use core::sync::atomic::{AtomicU32, Ordering};
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 16;
     const PRIVATE_EXPEDITED: libc::c_int = 8;
@@ -40,7 +40,7 @@ pub fn membarrier() -> bool {
 
 /// Elsewhere owners are asked to drain their caches themselves.
 #[cfg(not(target_os = "linux"))]
-pub fn membarrier() -> bool {
+pub(crate) fn membarrier() -> bool {
     false
 }
 
@@ -53,7 +53,7 @@ fn forced_off() -> bool {
 }
 
 /// Size of a page in bytes.
-pub fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     use std::sync::OnceLock;
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
@@ -73,7 +73,7 @@ pub fn page_size() -> usize {
 /// Whether mappings that ask for huge pages get them: `always` or `madvise` in the system's switch.
 /// Read once.
 #[cfg(target_os = "linux")]
-pub fn huge_pages() -> bool {
+pub(crate) fn huge_pages() -> bool {
     use std::sync::OnceLock;
     const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     static ON: OnceLock<bool> = OnceLock::new();
@@ -85,7 +85,7 @@ pub fn huge_pages() -> bool {
 
 /// Elsewhere they are not asked for.
 #[cfg(not(target_os = "linux"))]
-pub fn huge_pages() -> bool {
+pub(crate) fn huge_pages() -> bool {
     false
 }
 
@@ -94,7 +94,7 @@ pub fn huge_pages() -> bool {
 /// # Safety
 /// The range is page-aligned and lies in one anonymous mapping of the caller's own.
 #[cfg(target_os = "linux")]
-pub unsafe fn advise_huge(base: core::ptr::NonNull<u8>, len: usize) {
+pub(crate) unsafe fn advise_huge(base: core::ptr::NonNull<u8>, len: usize) {
     // SAFETY: the advice changes no contents, and by the caller's promise reaches no other mapping.
     unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
 }
@@ -104,7 +104,7 @@ pub unsafe fn advise_huge(base: core::ptr::NonNull<u8>, len: usize) {
 /// # Safety
 /// None needed; as on Linux.
 #[cfg(not(target_os = "linux"))]
-pub unsafe fn advise_huge(_base: core::ptr::NonNull<u8>, _len: usize) {}
+pub(crate) unsafe fn advise_huge(_base: core::ptr::NonNull<u8>, _len: usize) {}
 
 /// Hands the pages of a range back; they read as zero afterwards. `false` if the system refused or
 /// promises no zeroes, and then the contents are unchanged.
@@ -113,7 +113,7 @@ pub unsafe fn advise_huge(_base: core::ptr::NonNull<u8>, _len: usize) {}
 /// The range is page-aligned, lies in one private anonymous mapping of the caller's own, and nobody
 /// else uses it during the call.
 #[cfg(target_os = "linux")]
-pub unsafe fn discard_pages(base: core::ptr::NonNull<u8>, len: usize) -> bool {
+pub(crate) unsafe fn discard_pages(base: core::ptr::NonNull<u8>, len: usize) -> bool {
     // SAFETY: the caller owns the range, so losing its contents harms nobody.
     let result = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTNEED) };
     result == 0
@@ -124,13 +124,13 @@ pub unsafe fn discard_pages(base: core::ptr::NonNull<u8>, len: usize) -> bool {
 /// # Safety
 /// None needed; as on Linux.
 #[cfg(not(target_os = "linux"))]
-pub unsafe fn discard_pages(_base: core::ptr::NonNull<u8>, _len: usize) -> bool {
+pub(crate) unsafe fn discard_pages(_base: core::ptr::NonNull<u8>, _len: usize) -> bool {
     false
 }
 
 /// Registers what runs before a fork, and after it in the parent and in the child. Elsewhere there
 /// are no forks.
-pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
     #[cfg(unix)]
     {
         // SAFETY: the handlers live as long as the process.

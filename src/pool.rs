@@ -8,25 +8,20 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::allocator::{BufferAllocator, System};
-use crate::block::{self, Bound, Core, WORLD};
+use crate::block::{self, Bound, Core, Reclaim, WORLD};
 use crate::buffer::Buffer;
 use crate::class;
-use crate::constants::pool as tuning;
+use crate::clock::Clock;
+use crate::constants;
 use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
-use crate::shared::SharedBuffer;
 use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
-use crate::trimmer::{self, Clock};
-use crate::tuning::{CLASSES, MAGAZINE_ROUNDS};
-
-/// A callback that frees memory of the user's own when a limit is reached: gets the bytes that are
-/// wanted, says whether it freed something.
-pub(crate) type Reclaim = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+use crate::trimmer;
+use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -48,16 +43,16 @@ impl Default for PoolBuilder {
     fn default() -> Self {
         Self {
             source: Box::new(Os::new()),
-            max_class: tuning::MAX_CLASS,
+            max_class: constants::pool::MAX_CLASS,
             cap: usize::MAX,
             limit: usize::MAX,
-            slack: tuning::SLACK_1024 as f64 / 1024.0,
-            floor: tuning::FLOOR,
-            window: tuning::WINDOW,
-            budget: tuning::CACHE_BUDGET,
+            slack: constants::pool::SLACK_1024 as f64 / 1024.0,
+            floor: constants::pool::FLOOR,
+            window: constants::pool::WINDOW,
+            budget: constants::pool::CACHE_BUDGET,
             reclaim: None,
-            reuse: tuning::REUSE_CLASSES,
-            interval: tuning::INTERVAL,
+            reuse: constants::pool::REUSE_CLASSES,
+            interval: constants::pool::INTERVAL,
             trimmer: None,
         }
     }
@@ -218,7 +213,7 @@ impl PoolBuilder {
                 AllocErrorKind::BlocksExhausted,
                 size_of::<Core>(),
                 64,
-                "pool",
+                tiers::NAME,
             )
         })?;
         if let Some(interval) = self.trimmer {
@@ -233,10 +228,9 @@ impl PoolBuilder {
 
 /// Rounds of a magazine of blocks that occupy `charge` bytes each.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
-    let by_bytes = (tuning::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
-    // Two magazines a class and one in flight; a class that alone would exceed the budget goes to
-    // the depot directly.
-    if charge.saturating_mul(3) <= budget {
+    let by_bytes = (constants::pool::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
+    // A class that alone would exceed the budget goes to the depot directly.
+    if charge.saturating_mul(MAGAZINES_PER_SHELF) <= budget {
         by_bytes as u8
     } else {
         0
@@ -334,7 +328,11 @@ impl Pool {
         let mut len = 0;
         for element in elements {
             if len == buffer.len() {
-                let room = buffer.capacity().max(len + len / 2).max(len + 1);
+                // Elements without a size fit any number of times: no need to double.
+                let room = match size_of::<T>() {
+                    0 => len + 1,
+                    _ => buffer.capacity().max(len + len / 2).max(len + 1),
+                };
                 buffer.resize(room, element)?;
             }
             buffer[len] = element;
@@ -353,7 +351,7 @@ impl Pool {
     }
 
     /// Ends an interval of ageing now: what was not used since the last one goes back to its
-    /// source; returns the bytes.
+    /// source; returns the bytes. Never waits: while a trim is under way it does nothing.
     pub fn age(&self) -> usize {
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.age(thread::existing_cache(self.core)) }
@@ -382,7 +380,7 @@ impl Pool {
 
     /// Proves that every block of the pool is in exactly one place, and that the sums agree. To be
     /// called when the pool is quiet: an operation under way on another thread may look like a
-    /// mismatch.
+    /// mismatch. May wait for a trim.
     ///
     /// # Errors
     /// [`AuditError`] with what does not balance.
@@ -394,7 +392,8 @@ impl Pool {
     }
 
     /// Closes the pool for all handles: nothing rests in it any more, and what comes home goes to
-    /// its source. Allocating is still possible, from the source.
+    /// its source. Allocating is still possible, from the source. May wait for a trim; no allocating
+    /// thread is made to wait.
     pub fn close(&self) {
         // SAFETY: `self` is a handle of the pool.
         unsafe { self.core.close(thread::existing_cache(self.core)) };
@@ -439,17 +438,6 @@ impl fmt::Debug for Pool {
             .field("resting_depot_bytes", &self.core.ledger.resting())
             .finish()
     }
-}
-
-/// A copy of foreign memory, which has no pool, from the system allocator.
-pub(crate) fn system_copy<T: Element>(view: &SharedBuffer<T>) -> Result<Buffer<T>, AllocError> {
-    let layout = core::alloc::Layout::for_value::<[T]>(view);
-    let copy = Buffer::<u8>::new_in(layout, Arc::new(System) as Arc<dyn BufferAllocator>)?;
-    let (block, ptr, _) = copy.into_parts();
-    // SAFETY: the block is ours, large enough and aligned for the elements, and zero.
-    let mut copy = unsafe { Buffer::from_claimed(block, ptr.cast::<T>(), view.len()) };
-    copy.copy_from_slice(view);
-    Ok(copy)
 }
 
 static_assertions::assert_impl_all!(Pool: Send, Sync, Clone, UnwindSafe, RefUnwindSafe);

@@ -1,6 +1,8 @@
 //! Reports: what cannot be returned as an error because nobody waits for a result.
 
 use std::fmt;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::RwLock;
 
 use crate::sync::Counter;
@@ -65,11 +67,13 @@ static HOOK: RwLock<Hook> = RwLock::new(to_stderr);
 static EMITTED: Counter = Counter::new();
 
 fn to_stderr(report: &Report) {
-    eprintln!("ndpool: {report}");
+    // Nobody is there to be told that standard error cannot be written either.
+    let _ = writeln!(std::io::stderr(), "ndpool: {report}");
 }
 
 /// Installs what is called with every report, on the thread where it arises; the default writes a
-/// line to standard error. Returns the former one. The hook must not panic.
+/// line to standard error. Returns the former one. It may run inside a trim: it must not trim, close,
+/// audit or allocate from a pool. A panic in it is ignored.
 pub fn set_hook(hook: Hook) -> Hook {
     let mut place = HOOK
         .write()
@@ -88,5 +92,8 @@ pub(crate) fn emit(report: &Report) {
     let hook = *HOOK
         .read()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    hook(report);
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(report))) {
+        // What was thrown may throw again when dropped.
+        std::mem::forget(panic);
+    }
 }

@@ -2,16 +2,19 @@
 
 #![allow(unsafe_code)]
 
+use core::alloc::Layout;
 use core::any::TypeId;
 use core::fmt;
 use core::mem::ManuallyDrop;
-use core::ops::{Bound, Deref, RangeBounds};
+use core::ops::{Bound, Deref, DerefMut, RangeBounds};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::slice;
+use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
+use crate::allocator::System;
 use crate::block::{self, Block, ElementTag, READ_ONLY};
 use crate::buffer::{Buffer, Callback};
 use crate::element::Element;
@@ -38,6 +41,50 @@ unsafe impl<T: Element> Sync for SharedBuffer<T> {}
 // Nobody writes through a shared buffer, so a panic leaves nothing half-done.
 impl<T: Element> UnwindSafe for SharedBuffer<T> {}
 impl<T: Element> RefUnwindSafe for SharedBuffer<T> {}
+
+/// A shared buffer, lent out to be written; see [`SharedBuffer::make_mut`].
+pub struct Writable<'a, T: Element> {
+    buffer: ManuallyDrop<Buffer<T>>,
+    home: &'a mut SharedBuffer<T>,
+}
+
+impl<T: Element> Writable<'_, T> {
+    /// First element, for writing.
+    #[must_use]
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.buffer.as_mut_ptr()
+    }
+}
+
+impl<T: Element> Drop for Writable<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; the guard is not used again.
+        let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
+        *self.home = buffer.share();
+    }
+}
+
+impl<T: Element> Deref for Writable<'_, T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.buffer
+    }
+}
+
+impl<T: Element> DerefMut for Writable<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.buffer
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for Writable<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
 
 /// A view was asked for that does not fit; carries the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,8 +150,8 @@ impl<T: Element> SharedBuffer<T> {
         (this.block, this.ptr, this.len)
     }
 
-    /// Its control block; for the array types.
-    #[allow(dead_code)]
+    /// The control block; the view owns a share of it.
+    #[cfg(feature = "ndarray")]
     pub(crate) fn block(&self) -> &'static Block {
         self.block
     }
@@ -140,14 +187,24 @@ impl<T: Element> SharedBuffer<T> {
     where
         O: AsRef<[T]> + Send + Sync + 'static,
     {
-        let owner = Box::new(owner);
-        let data = (*owner).as_ref();
-        let (ptr, len, bytes) = (
-            NonNull::from(data).cast::<T>(),
-            data.len(),
-            size_of_val(data),
-        );
-        let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), owner, READ_ONLY)?;
+        /// Keeps the owner where it is: a box that moves would invalidate what points into it.
+        struct Keeper<O>(NonNull<O>);
+        // SAFETY: the keeper is the only way to the owner but for shared slices.
+        unsafe impl<O: Send> Send for Keeper<O> {}
+        impl<O> Drop for Keeper<O> {
+            fn drop(&mut self) {
+                // SAFETY: made from a box below, and dropped once.
+                drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+            }
+        }
+
+        let keeper = Keeper(NonNull::from(Box::leak(Box::new(owner))));
+        // SAFETY: the owner lives until the keeper is dropped, with the last view.
+        let data = unsafe { keeper.0.as_ref() }.as_ref();
+        let (ptr, len) = (NonNull::from(data).cast::<T>(), data.len());
+        let bytes = size_of_val(data);
+        let keeper = Box::new(keeper);
+        let block = tiers::foreign(ptr.cast(), bytes, align_of::<T>(), keeper, READ_ONLY)?;
         // SAFETY: the block was just made for this memory.
         Ok(unsafe { Self::from_fresh(block, ptr, len) })
     }
@@ -288,7 +345,7 @@ impl<T: Element> SharedBuffer<T> {
     /// # Errors
     /// The view itself, unchanged, when there are other owners or the memory is read-only.
     pub fn try_unique(self) -> Result<Buffer<T>, Self> {
-        if self.is_read_only() || !self.take_back() {
+        if !self.take_back() {
             return Err(self);
         }
         let (block, ptr, len) = self.into_parts();
@@ -296,29 +353,56 @@ impl<T: Element> SharedBuffer<T> {
         Ok(unsafe { Buffer::from_claimed(block, ptr, len) })
     }
 
-    /// T7, except in the last generation of the block: there is none to share it in again, so it
-    /// stays shared until it retires, and whoever wants to write copies.
+    /// T7, where the block can be shared again after: not in its last generation, nor if its base,
+    /// to which a part moves when it is shared, is not aligned for the elements. Then the view
+    /// stays shared, and whoever wants to write copies.
     fn take_back(&self) -> bool {
-        self.block.state.load().generation() < LAST_GENERATION && self.block.state.try_unique()
+        // SAFETY: the view owns a share.
+        let base = unsafe { self.block.payload(|payload| payload.base) };
+        !self.is_read_only()
+            && base.addr().is_multiple_of(align_of::<T>())
+            && self.block.state.load().generation() < LAST_GENERATION
+            && self.block.state.try_unique()
+    }
+
+    /// Whether this view begins where its block does.
+    #[cfg(feature = "ndarray")]
+    pub(crate) fn is_whole(&self) -> bool {
+        // SAFETY: the view owns a share.
+        let base = unsafe { self.block.payload(|payload| payload.base) };
+        base.addr() == self.ptr.addr().get()
+    }
+
+    /// A view of nothing.
+    fn nothing() -> Self {
+        Self {
+            ptr: NonNull::dangling(),
+            len: 0,
+            block: &block::NOTHING,
+        }
     }
 
     /// The elements, writable: in place if this is the only owner (handles of this life are stale
-    /// from then on), else in a copy, taken from the pool of the original.
+    /// from then on), else in a copy, taken from the pool of the original. While the guard lives,
+    /// the buffer is unique and nothing names it; its drop shares it again. A guard that is
+    /// forgotten takes the buffer with it: the view is then empty.
     ///
     /// # Errors
     /// [`AllocError`] of the copy; this view is unchanged then.
-    pub fn make_mut(&mut self) -> Result<&mut [T], AllocError> {
-        if !self.is_read_only() && self.take_back() {
+    pub fn make_mut(&mut self) -> Result<Writable<'_, T>, AllocError> {
+        let buffer = if self.take_back() {
+            let (block, ptr, len) = core::mem::replace(self, Self::nothing()).into_parts();
             // SAFETY: the transition made the block ours alone.
-            let unique = unsafe { Buffer::from_claimed(self.block, self.ptr, self.len) };
-            let shared = unique.share();
-            // SAFETY: the share that this view held was taken back by the transition.
-            unsafe { core::ptr::write(self, shared) };
+            unsafe { Buffer::from_claimed(block, ptr, len) }
         } else {
-            *self = self.copied()?.share();
-        }
-        // SAFETY: this is the only owner, in a life of the block that nobody else has heard of.
-        Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) })
+            let copy = self.copied()?;
+            *self = Self::nothing();
+            copy
+        };
+        Ok(Writable {
+            buffer: ManuallyDrop::new(buffer),
+            home: self,
+        })
     }
 
     /// A copy of the elements in a buffer of its own, from the pool of this one (for foreign
@@ -331,7 +415,7 @@ impl<T: Element> SharedBuffer<T> {
         // SAFETY: the view owns a share.
         let pooled = !unsafe { self.block.core() }.is_null();
         if !pooled {
-            return crate::pool::system_copy(self);
+            return system_copy(self);
         }
         // SAFETY: the view owns a share of the block.
         let taken = unsafe { tiers::beside(self.block, bytes, align_of::<T>()) }?;
@@ -370,6 +454,17 @@ impl<T: Element> SharedBuffer<T> {
             _ => Err(self),
         }
     }
+}
+
+/// A copy of foreign memory, which has no pool, from the system allocator.
+fn system_copy<T: Element>(view: &SharedBuffer<T>) -> Result<Buffer<T>, AllocError> {
+    let layout = Layout::for_value::<[T]>(view);
+    let copy = Buffer::<u8>::new_in(layout, Arc::new(System))?;
+    let (block, ptr, _) = copy.into_parts();
+    // SAFETY: the block is ours, large enough and aligned for the elements, and zero.
+    let mut copy = unsafe { Buffer::from_claimed(block, ptr.cast::<T>(), view.len()) };
+    copy.copy_from_slice(view);
+    Ok(copy)
 }
 
 /// T1 for a block that its unique owner has written.

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::block::Core;
 use crate::class;
 use crate::kernel::audit::{Mismatch, Places};
-use crate::kernel::core::Backing;
+use crate::kernel::backing::Backing;
 use crate::tuning::CLASSES;
 
 /// One size class, or what has none.
@@ -28,6 +28,42 @@ pub struct ClassStats {
     pub cached: u64,
     /// Blocks in the depot now.
     pub depot: u64,
+}
+
+impl ClassStats {
+    /// What `core` counts of `class`, whose blocks occupy `charge` bytes. Counts that do not add up,
+    /// in a look at a pool that is not quiet, are cut to what exists.
+    fn of(core: &Core, class: usize, charge: usize) -> Self {
+        let numbers = core.numbers_of(class);
+        let (takes, gives) = core.traffic(class);
+        let (births, deaths) = (numbers.births.get(), numbers.deaths.get());
+        let exist = births.saturating_sub(deaths);
+        let live = takes.saturating_sub(gives).min(exist);
+        let depot = core.depot_estimate(class).min(exist - live);
+        Self {
+            capacity: class::capacity(class),
+            charge,
+            takes,
+            births,
+            deaths,
+            live,
+            cached: exist - live - depot,
+            depot,
+        }
+    }
+
+    /// What has no class: never cached, never in the depot.
+    fn without_class(core: &Core) -> Self {
+        let numbers = &core.unclassed;
+        let (births, deaths) = (numbers.births.get(), numbers.deaths.get());
+        Self {
+            takes: births,
+            births,
+            deaths,
+            live: births.saturating_sub(deaths),
+            ..Self::default()
+        }
+    }
 }
 
 /// A look at a pool: exact when the pool is quiet, else each number is of the moment or shortly
@@ -111,45 +147,23 @@ impl Stats {
         };
         let mut classed_bytes = 0;
         for class in 0..CLASSES {
-            let numbers = core.numbers_of(class);
-            let (takes, gives) = core.traffic(class);
-            if takes == 0 {
+            let row = ClassStats::of(core, class, backing.class_charge(class));
+            if row.takes == 0 {
                 continue;
             }
-            let (births, deaths) = (numbers.births.get(), numbers.deaths.get());
-            let exist = births.saturating_sub(deaths);
-            let live = takes.saturating_sub(gives).min(exist);
-            let depot = core.depot_estimate(class).min(exist - live);
-            let row = ClassStats {
-                capacity: class::capacity(class),
-                charge: backing.class_charge(class),
-                takes,
-                births,
-                deaths,
-                live,
-                cached: exist - live - depot,
-                depot,
-            };
+            let exist = row.live + row.cached + row.depot;
             let bytes = |blocks: u64| blocks as usize * row.charge;
-            stats.hits += takes - births.min(takes);
-            stats.live_bytes += bytes(live);
+            stats.hits += row.takes - row.births.min(row.takes);
+            stats.live_bytes += bytes(row.live);
             stats.resting_cached_bytes += bytes(row.cached);
             stats.waste_bytes += exist as usize * (row.charge - row.capacity);
             classed_bytes += bytes(exist);
             stats.classes.push(row);
         }
-        let other = &core.unclassed;
-        let births = other.births.get();
-        if births > 0 {
-            let deaths = other.deaths.get();
+        let other = ClassStats::without_class(core);
+        if other.births > 0 {
             stats.live_bytes += stats.held_bytes.saturating_sub(classed_bytes);
-            stats.classes.push(ClassStats {
-                takes: births,
-                births,
-                deaths,
-                live: births.saturating_sub(deaths),
-                ..ClassStats::default()
-            });
+            stats.classes.push(other);
         }
         stats
     }
@@ -192,6 +206,13 @@ impl fmt::Display for Stats {
     /// A summary, and a row a class with a bar: `#` bytes with users, `+` in caches, `.` in the
     /// depot, to the scale of the largest class.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_summary(f)?;
+        self.fmt_classes(f)
+    }
+}
+
+impl Stats {
+    fn fmt_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "requests {:>12}   hits {:.2} %   exchanges {}   births {}   deaths {}",
@@ -219,7 +240,10 @@ impl fmt::Display for Stats {
             Bytes(self.trimmed_bytes as usize),
             self.stale_upgrades,
             self.stray_releases,
-        )?;
+        )
+    }
+
+    fn fmt_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{:>9} {:>12} {:>9} {:>9} {:>9} {:>9}  # live  + cached  . depot",

@@ -1,4 +1,5 @@
-//! The facade between the kernel and what orders its threads: here std's, in `loom_model` loom's.
+//! The facade between the kernel and what orders its threads: here std's, in `loom_model` and
+//! `shuttle_model` a model checker's.
 
 pub use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 

@@ -102,6 +102,9 @@ pub(crate) unsafe fn cache(core: &'static Core) -> Option<&'static Cache> {
             remember(hot, core, cache);
             return Some(cache);
         }
+        // A new pool: the place to see to those that have gone.
+        // SAFETY: the thread holds the slot.
+        unsafe { tiers::answer_all(slot) };
         // SAFETY: the thread holds the slot, and the caller a handle or a block.
         let cache = unsafe { core.register(slot) }?;
         remember(hot, core, cache);

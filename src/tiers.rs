@@ -12,9 +12,10 @@ use crate::block::{
 use crate::class;
 use crate::constants::pool::MIN_ALIGN;
 use crate::error::{AllocError, AllocErrorKind};
+use crate::kernel::backing::Backing;
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
-use crate::kernel::core::{Backing, BirthError};
+use crate::kernel::core::BirthError;
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};
@@ -31,7 +32,9 @@ pub(crate) struct Taken {
     pub(crate) zeroed: bool,
 }
 
-const NAME: &str = "pool";
+/// What refuses, in the errors of pools and of memory that has none.
+pub(crate) const NAME: &str = "pool";
+const FOREIGN: &str = "foreign memory";
 
 /// Bytes of `len` elements.
 #[inline]
@@ -181,7 +184,7 @@ pub(crate) unsafe fn take_slow(
         return Ok(described(core, block, false));
     }
     // SAFETY: as above.
-    if let Some(block) = unsafe { core.take_larger(class, backing.reach(class)) } {
+    if let Some(block) = unsafe { core.take_larger(class, backing.last_serving(class)) } {
         return Ok(described(core, block, false));
     }
     let layout = class_layout(class);
@@ -208,7 +211,7 @@ pub(crate) unsafe fn beside(
             AllocErrorKind::Unsupported,
             bytes,
             align,
-            "foreign memory",
+            FOREIGN,
         )),
     }
 }
@@ -345,6 +348,10 @@ unsafe fn admit(
     layout: Layout,
     cache: Option<&'static Cache>,
 ) -> Result<(), AllocError> {
+    if charge > backing.policy.limit {
+        // Nothing that could be reclaimed would make room.
+        return Err(refused(core, backing, layout, core.ledger.held()));
+    }
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
@@ -412,14 +419,10 @@ fn unpooled(
     flags: u8,
     token: impl FnOnce() -> usize,
 ) -> Result<&'static Block, AllocError> {
-    let (_, block) = WORLD.blocks.claim().map_err(|_| {
-        AllocError::new(
-            AllocErrorKind::BlocksExhausted,
-            bytes,
-            align,
-            "foreign memory",
-        )
-    })?;
+    let (_, block) = WORLD
+        .blocks
+        .claim()
+        .map_err(|_| AllocError::new(AllocErrorKind::BlocksExhausted, bytes, align, FOREIGN))?;
     let label = Label {
         class: UNCLASSED,
         align: align.trailing_zeros() as u8,

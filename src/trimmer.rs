@@ -3,36 +3,11 @@
 //! child does about all this.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::block::{Bound, Cache, Core, WORLD};
+use crate::constants::pool::LOOK_EVERY;
 use crate::sync::Counter;
-
-/// Slow operations between two looks at the clock.
-const LOOK_EVERY: u64 = 64;
-
-/// Milliseconds since this process first asked.
-fn now_ms() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = START.get_or_init(Instant::now);
-    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The clock of one pool.
-#[derive(Debug, Default)]
-pub(crate) struct Clock {
-    /// When the last interval ended, in milliseconds.
-    ended: Counter,
-}
-
-impl Clock {
-    /// Whether the interval is over; says so to one caller, and begins the next.
-    fn is_due(&self, interval: Duration) -> bool {
-        let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-        let (now, ended) = (now_ms(), self.ended.get());
-        now.saturating_sub(ended) >= interval && self.ended.turn(ended, now)
-    }
-}
 
 /// The tick of the slow paths: ends an interval of the pool when it is over.
 ///
@@ -64,12 +39,6 @@ struct Entry {
     core: &'static Core,
     life: u64,
     interval: Duration,
-}
-
-impl std::fmt::Debug for Core {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Core({})", self.index())
-    }
 }
 
 /// What the background thread works on.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndpool::loom_model::Witness;
+use ndpool::loom_model::kernel::backing::Backing;
 use ndpool::loom_model::kernel::block::{Block, Label};
 use ndpool::loom_model::kernel::cache::{Cache, Class};
-use ndpool::loom_model::kernel::core::{Backing, Core, World};
+use ndpool::loom_model::kernel::core::{Core, World};
 use ndpool::loom_model::kernel::ledger::Policy;
 use ndpool::loom_model::kernel::slots::Slot;
 use ndpool::loom_model::kernel::tiers;
@@ -286,13 +287,4 @@ impl<'a> Thread<'a> {
             unsafe { tiers::exit(&self.universe.world, slot) };
         }
     }
-}
-
-/// Runs `f` in a second thread of the model.
-pub fn spawn<R: 'static>(
-    universe: &Arc<Universe>,
-    f: impl FnOnce(&Universe) -> R + 'static,
-) -> loom::thread::JoinHandle<R> {
-    let universe = Arc::clone(universe);
-    loom::thread::spawn(move || f(&universe))
 }

@@ -6,12 +6,7 @@ use core::ptr::NonNull;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Shards by address, so that threads seldom meet at a lock.
-const SHARDS: usize = 16;
-/// Addresses that each shard remembers after their blocks went back.
-const REMEMBERED: usize = 256;
-/// Misuses that are kept with their details; more are only counted.
-const KEPT: usize = 64;
+use crate::constants::ledger::{KEPT, REMEMBERED, SHARDS};
 
 /// What was wrong with a pointer that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -126,9 +126,16 @@ impl<A> Limited<A> {
             // A callback's own allocation: the callback that runs already does what can be done.
             return false;
         }
-        let freed = catch_unwind(AssertUnwindSafe(|| reclaim(bytes))).unwrap_or(0);
+        let freed = catch_unwind(AssertUnwindSafe(|| reclaim(bytes)));
         RECLAIMING.set(false);
-        freed > 0
+        freed.map_or_else(
+            |panic| {
+                // What was thrown may throw again when dropped.
+                std::mem::forget(panic);
+                false
+            },
+            |bytes| bytes > 0,
+        )
     }
 }
 
@@ -152,6 +159,24 @@ impl Drop for Charge<'_> {
     }
 }
 
+impl<A: BufferAllocator> Limited<A> {
+    /// A block from `allocate`, charged before it is asked for.
+    fn serve(
+        &self,
+        layout: Layout,
+        allocate: impl FnOnce(&A, Layout) -> Result<NonNull<[u8]>, AllocError>,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let bytes = self.capacity(layout);
+        if bytes == 0 {
+            return Ok(empty(layout));
+        }
+        let charge = self.charge(bytes, layout)?;
+        let block = allocate(&self.inner, layout)?;
+        charge.keep();
+        Ok(cut(block, bytes))
+    }
+}
+
 // SAFETY: blocks are the inner allocator's, cut to its capacity for their layout: every layout that
 // fits the cut block fits the inner one. Callbacks' panics are caught.
 unsafe impl<A: BufferAllocator> BufferAllocator for Limited<A> {
@@ -164,25 +189,11 @@ unsafe impl<A: BufferAllocator> BufferAllocator for Limited<A> {
     }
 
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let bytes = self.capacity(layout);
-        if bytes == 0 {
-            return Ok(empty(layout));
-        }
-        let charge = self.charge(bytes, layout)?;
-        let block = self.inner.allocate(layout)?;
-        charge.keep();
-        Ok(cut(block, bytes))
+        self.serve(layout, A::allocate)
     }
 
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        let bytes = self.capacity(layout);
-        if bytes == 0 {
-            return Ok(empty(layout));
-        }
-        let charge = self.charge(bytes, layout)?;
-        let block = self.inner.allocate_zeroed(layout)?;
-        charge.keep();
-        Ok(cut(block, bytes))
+        self.serve(layout, A::allocate_zeroed)
     }
 
     unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {

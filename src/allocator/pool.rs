@@ -5,7 +5,7 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use super::{BufferAllocator, empty};
+use super::{BufferAllocator, empty, relocate};
 use crate::block::{self, Block, LENT, MAPPED, PAGE_MAP, WORLD};
 use crate::error::{AllocError, AllocErrorKind};
 use crate::pool::Pool;
@@ -29,7 +29,7 @@ impl Pool {
                 AllocErrorKind::Unsupported,
                 layout.size(),
                 layout.align(),
-                "pool",
+                tiers::NAME,
             ));
         }
         // SAFETY: just taken: ours alone.
@@ -38,6 +38,25 @@ impl Pool {
             taken.base,
             self.capacity(layout),
         ))
+    }
+
+    /// Makes a lent block longer or shorter, in place while its class stays the same.
+    ///
+    /// # Safety
+    /// `ptr` is a block lent by this pool (or an empty one), not given back yet, and `old` fits it.
+    unsafe fn resize(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let bytes = self.capacity(new);
+        let in_place = bytes == self.capacity(old) && new.align() <= old.align();
+        if in_place && old.size() > 0 && new.size() > 0 {
+            return Ok(NonNull::slice_from_raw_parts(ptr, bytes));
+        }
+        // SAFETY: the caller's promise, passed on.
+        unsafe { relocate(self, ptr, old, new) }
     }
 }
 
@@ -113,33 +132,23 @@ unsafe impl BufferAllocator for Pool {
         }
     }
 
-    /// In place while the block's class holds the new size.
     unsafe fn grow(
         &self,
         ptr: NonNull<u8>,
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        if old.size() > 0 && self.capacity(new) == self.capacity(old) && new.align() <= old.align()
-        {
-            return Ok(NonNull::slice_from_raw_parts(ptr, self.capacity(new)));
-        }
         // SAFETY: the caller's promise, passed on.
-        unsafe { super::relocate(self, ptr, old, new) }
+        unsafe { self.resize(ptr, old, new) }
     }
 
-    /// In place while the class stays the same.
     unsafe fn shrink(
         &self,
         ptr: NonNull<u8>,
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
-        if new.size() > 0 && self.capacity(new) == self.capacity(old) && new.align() <= old.align()
-        {
-            return Ok(NonNull::slice_from_raw_parts(ptr, self.capacity(new)));
-        }
         // SAFETY: the caller's promise, passed on.
-        unsafe { super::relocate(self, ptr, old, new) }
+        unsafe { self.resize(ptr, old, new) }
     }
 }

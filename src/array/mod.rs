@@ -56,4 +56,4 @@ pub use operand::{Broadcast, Operand};
 pub use owned::PoolArray;
 pub use reduce::Reduce;
 pub use scope::{Scope, Survive, Temp};
-pub use shared::SharedArray;
+pub use shared::{SharedArray, WritableArray};

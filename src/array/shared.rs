@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
-use core::ops::Deref;
+use core::ops::{Deref, DerefMut};
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use ndarray::{ArrayRef, ArrayView, ArrayViewMut, Axis, Dimension, IntoDimension, Ix1, SliceArg};
@@ -14,7 +14,7 @@ use super::memory::Memory;
 use super::owned::{PoolArray, copy_of, reshaped_copy, shape_error};
 use crate::element::Element;
 use crate::handle::Handle;
-use crate::shared::{SharedBuffer, ViewError};
+use crate::shared::{SharedBuffer, ViewError, Writable};
 
 /// A counted, read-only n-dimensional array: a view with a share of its buffer of its own.
 ///
@@ -28,6 +28,35 @@ pub struct SharedArray<T: Element, D: Dimension> {
     /// struct's borrow only.
     view: ArrayView<'static, T, D>,
     buffer: Option<SharedBuffer<T>>,
+}
+
+/// A shared array, lent out to be written; see [`SharedArray::make_mut`]. It dereferences to
+/// [`ndarray::ArrayRef`].
+pub struct WritableArray<'a, T: Element, D: Dimension> {
+    /// Lies within the buffer of the guard beside it; leaves this struct with a shorter lifetime.
+    view: ArrayViewMut<'a, T, D>,
+    /// Shares the buffer again when it is dropped.
+    _buffer: Option<Writable<'a, T>>,
+}
+
+impl<T: Element, D: Dimension> Deref for WritableArray<'_, T, D> {
+    type Target = ArrayRef<T, D>;
+
+    fn deref(&self) -> &ArrayRef<T, D> {
+        &self.view
+    }
+}
+
+impl<T: Element, D: Dimension> DerefMut for WritableArray<'_, T, D> {
+    fn deref_mut(&mut self) -> &mut ArrayRef<T, D> {
+        &mut self.view
+    }
+}
+
+impl<T: Element + fmt::Debug, D: Dimension> fmt::Debug for WritableArray<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.view, f)
+    }
 }
 
 impl<T: Element, D: Dimension> SharedArray<T, D> {
@@ -362,14 +391,21 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
 
     /// The elements, writable: in place if this is the only owner (names of the buffer are stale
     /// from then on); in a copy if the buffer has other owners, an element has several indices, or
-    /// the memory is read-only.
+    /// the memory is read-only. While the guard lives, nothing names the buffer. A guard that is
+    /// forgotten takes the buffer with it, and the array can then only be dropped.
     ///
     /// # Errors
     /// [`ArrayError::Alloc`] of the copy; the array is unchanged then.
-    pub fn make_mut(&mut self) -> Result<ArrayViewMut<'_, T, D>, ArrayError> {
+    pub fn make_mut(&mut self) -> Result<WritableArray<'_, T, D>, ArrayError> {
         let layout = self.layout();
         let in_place = match &self.buffer {
-            Some(buffer) => buffer.owners() == 1 && !buffer.is_read_only() && layout.is_injective(),
+            Some(buffer) => {
+                // A part of a block would move to the block's base, away from the view.
+                buffer.owners() == 1
+                    && !buffer.is_read_only()
+                    && buffer.is_whole()
+                    && layout.is_injective()
+            }
             None => true,
         };
         if !in_place {
@@ -378,17 +414,26 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
         }
         let Some(buffer) = &mut self.buffer else {
             // SAFETY: there is no element to be valid.
-            return Ok(unsafe { layout.view_mut(core::ptr::NonNull::dangling().as_ptr()) });
+            let view = unsafe { layout.view_mut(core::ptr::NonNull::dangling().as_ptr()) };
+            return Ok(WritableArray {
+                view,
+                _buffer: None,
+            });
         };
         // A copy all the same if a handle has become an owner in between: then of the whole
         // buffer, in which the layout is the same.
-        buffer.make_mut()?;
-        // Of the buffer itself, so that what is derived from it stands beside the buffer's own uses.
-        let base = buffer.as_ptr().cast_mut();
-        // SAFETY: the layout was this array's own; the buffer keeps the elements.
+        let mut buffer = buffer.make_mut()?;
+        let base = buffer.as_mut_ptr();
+        // Where the buffer will be when the guard has shared it again; and if the guard is
+        // forgotten, so is the buffer, which then stays where it is for ever.
+        // SAFETY: the layout was this array's own; nobody reads it before the guard has gone.
         self.view = unsafe { layout.view(base) };
-        // SAFETY: as above; no two indices meet, and `self` is borrowed while the view lives.
-        Ok(unsafe { layout.view_mut(base) })
+        // SAFETY: as above; no two indices meet, and the guard's buffer is unique.
+        let view = unsafe { layout.view_mut(base) };
+        Ok(WritableArray {
+            view,
+            _buffer: Some(buffer),
+        })
     }
 
     /// Changes the shape, keeping elements in logical order from the front; new ones are zero. As

@@ -4,9 +4,10 @@
 
 use std::collections::HashSet;
 
+use super::backing::Backing;
 use super::block::Block;
 use super::cache::Cache;
-use super::core::{Backing, Core};
+use super::core::Core;
 use super::reach::Steal;
 use super::tuning::CLASSES;
 
@@ -78,31 +79,9 @@ impl<S: Backing> Core<S> {
         // SAFETY: the caller holds a handle.
         let backing = unsafe { self.backing() };
         let mut seen = Seen::<S>::new(self);
-        let mut cached = [0; CLASSES];
-        for slot in self.world().slots.iter() {
-            let Some(cache) = slot.cache(self.index()) else {
-                continue;
-            };
-            let is_own = own.is_some_and(|own| core::ptr::eq(own, cache));
-            let reached = if is_own {
-                cache.bias.enter()
-            } else {
-                cache.bias.steal() == Steal::Taken
-            };
-            if reached {
-                for (class, count) in cached.iter_mut().enumerate() {
-                    // SAFETY: the lock has given the cache to us.
-                    unsafe { cache.inspect(class, |block| *count += seen.note(block, class)) };
-                }
-                if is_own {
-                    cache.bias.leave();
-                } else {
-                    self.restore_cache(cache);
-                }
-            }
-        }
+        let cached = self.audit_caches(own, &mut seen);
         let mut places = Places::default();
-        let (mut resting_bytes, mut held_bytes) = (0, 0);
+        let (mut resting_bytes, mut held_bytes) = (0, 0u64);
         for (class, &cached) in cached.iter().enumerate() {
             // SAFETY: the caller holds a handle.
             let depot = unsafe { self.audit_depot(class, &mut seen) };
@@ -119,19 +98,52 @@ impl<S: Backing> Core<S> {
                     resting,
                 });
             }
-            places.live += live;
+            places.live = places.live.wrapping_add(live);
             places.cached += cached;
             places.depot += depot;
             if exist > 0 {
                 let charge = backing.class_charge(class) as u64;
                 resting_bytes += depot * charge;
-                held_bytes += exist * charge;
+                held_bytes = exist.wrapping_mul(charge).wrapping_add(held_bytes);
             }
         }
-        places.live += self.unclassed.births.get() - self.unclassed.deaths.get();
+        let (births, deaths) = (self.unclassed.births.get(), self.unclassed.deaths.get());
+        places.live = places.live.wrapping_add(births.wrapping_sub(deaths));
         if let Some((block, class)) = seen.misplaced {
             return Err(Mismatch::Misplaced { block, class });
         }
+        self.audit_ledger(resting_bytes, held_bytes)?;
+        Ok(places)
+    }
+
+    /// Counts the blocks in thread caches, by class.
+    fn audit_caches(&self, own: Option<&Cache<S>>, seen: &mut Seen<'_, S>) -> [u64; CLASSES] {
+        let mut cached = [0; CLASSES];
+        for cache in self.caches() {
+            let is_own = own.is_some_and(|own| core::ptr::eq(own, cache));
+            let reached = if is_own {
+                cache.bias.enter()
+            } else {
+                cache.bias.steal() == Steal::Taken
+            };
+            if !reached {
+                continue;
+            }
+            for (class, count) in cached.iter_mut().enumerate() {
+                // SAFETY: the lock has given the cache to us.
+                unsafe { cache.inspect(class, |block| *count += seen.note(block, class)) };
+            }
+            if is_own {
+                cache.bias.leave();
+            } else {
+                self.restore_cache(cache);
+            }
+        }
+        cached
+    }
+
+    /// Compares the ledger with the bytes that were found.
+    fn audit_ledger(&self, resting_bytes: u64, held_bytes: u64) -> Result<(), Mismatch> {
         let ledger = self.ledger.resting() as u64;
         if ledger != resting_bytes {
             return Err(Mismatch::Resting {
@@ -147,7 +159,7 @@ impl<S: Backing> Core<S> {
                 found: held_bytes,
             });
         }
-        Ok(places)
+        Ok(())
     }
 
     /// Counts the depot's blocks of `class`: takes everything out and puts it back in order.

@@ -3,9 +3,10 @@
 #![allow(unsafe_code)]
 
 use super::arena::Cell;
-use super::core::{Backing, Core};
+use super::backing::Backing;
+use super::core::Core;
 use super::state::State;
-use super::sync::UnsafeCell;
+use super::sync::{UnsafeCell, const_fn};
 
 /// Class of a block that no magazine takes: oversized, over-aligned, empty or foreign.
 pub const UNCLASSED: u8 = u8::MAX;
@@ -60,6 +61,24 @@ impl<S: Backing> Cell for Block<S> {
 }
 
 impl<S: Backing> Block<S> {
+    const_fn! {
+        /// A block outside of every arena: immortal, without memory, named by no handle.
+        pub fn immortal() -> Block<S> {
+            Block {
+                state: State::immortal(),
+                index: u32::MAX,
+                label: UnsafeCell::new(Label {
+                    class: UNCLASSED,
+                    align: 0,
+                    kind: u8::MAX,
+                    flags: u8::MAX,
+                }),
+                core: UnsafeCell::new(core::ptr::null()),
+                payload: UnsafeCell::new(S::NO_PAYLOAD),
+            }
+        }
+    }
+
     /// Index of the block in its arena.
     #[inline]
     pub fn index(&self) -> u32 {

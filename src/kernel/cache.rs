@@ -6,12 +6,13 @@
 use core::ptr::{self, NonNull};
 
 use super::arena::Cell;
+use super::backing::Backing;
 use super::block::Block;
-use super::core::{Backing, Core};
+use super::core::Core;
 use super::magazine::Magazine;
 use super::reach::Bias;
 use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
-use super::tuning::CLASSES;
+use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
 
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
 struct Shelf<S: Backing> {
@@ -88,17 +89,35 @@ impl<S: Backing> Cell for Cache<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShelfState {
     /// It has magazines.
-    Stocked,
+    Stocked {
+        /// Rounds that each may hold.
+        room: u32,
+    },
     /// It has none, and the budget has room for them.
-    Affordable,
+    Affordable {
+        /// Rounds that each may hold: fewer than the class's own where the budget is short.
+        room: u32,
+        /// Bytes to be charged.
+        cost: usize,
+    },
     /// It has none, and the budget is spent.
     OverBudget,
 }
 
 /// What came out of a shelf: up to two magazines with their lengths recorded in them.
 pub struct Emptied<S: Backing> {
-    /// Magazines, null where there was none.
-    pub magazines: [*const Magazine<S>; 2],
+    /// Null where there was none.
+    magazines: [*const Magazine<S>; 2],
+}
+
+impl<S: Backing> Emptied<S> {
+    /// The magazines that there were.
+    pub fn magazines(&self) -> impl Iterator<Item = &Magazine<S>> {
+        self.magazines.iter().filter_map(|magazine| {
+            // SAFETY: magazines are arena cells, never unmapped.
+            unsafe { magazine.as_ref() }
+        })
+    }
 }
 
 impl<S: Backing> Cache<S> {
@@ -225,9 +244,16 @@ impl<S: Backing> Cache<S> {
         swapped
     }
 
-    /// Owner: whether the shelf has magazines already, or else whether the budget has room for
-    /// `cost` bytes more. `None` if the lock was refused.
-    pub fn shelf_state(&self, class: usize, cost: usize, budget: usize) -> Option<ShelfState> {
+    /// Owner: the room that a shelf has, or could have for `rounds` rounds at most of `charge`
+    /// bytes each: two magazines and one in flight have to fit what is left of `budget`. `None` if
+    /// the lock was refused.
+    pub fn shelf_state(
+        &self,
+        class: usize,
+        rounds: u32,
+        charge: usize,
+        budget: usize,
+    ) -> Option<ShelfState> {
         if !self.bias.enter() {
             return None;
         }
@@ -238,13 +264,19 @@ impl<S: Backing> Cache<S> {
         // SAFETY: as above.
         let charged = self.charged.with(|charged| unsafe { *charged });
         self.bias.leave();
-        Some(if room > 0 {
-            ShelfState::Stocked
-        } else if charged.saturating_add(cost) <= budget {
-            ShelfState::Affordable
-        } else {
-            ShelfState::OverBudget
-        })
+        if room > 0 {
+            return Some(ShelfState::Stocked { room });
+        }
+        let affordable = budget.saturating_sub(charged) / (MAGAZINES_PER_SHELF * charge.max(1));
+        Some(
+            match rounds.min(u32::try_from(affordable).unwrap_or(u32::MAX)) {
+                0 => ShelfState::OverBudget,
+                room => ShelfState::Affordable {
+                    room,
+                    cost: MAGAZINES_PER_SHELF * room as usize * charge,
+                },
+            },
+        )
     }
 
     /// Owner: loads `magazine`, moves the loaded one to previous, and hands out the previous one

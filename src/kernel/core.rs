@@ -4,53 +4,22 @@
 
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::{fmt, ptr};
 
 use super::arena::{Arena, Cell, Exhausted};
+use super::backing::Backing;
 use super::block::{Block, Label};
-use super::cache::Cache;
+use super::cache::{Cache, Emptied};
 use super::depot::Depot;
-use super::ledger::{Ledger, Policy};
+use super::ledger::Ledger;
 use super::magazine::Magazine;
+use super::numbers::{ClassNumbers, Numbers};
+use super::reach::Steal;
 use super::slots::Slot;
 use super::sync::{
     AtomicU32, AtomicUsize, Counter, Ordering, UnsafeCell, array, const_fn, fence, pause,
 };
 use super::tuning::CLASSES;
-
-/// What the kernel is bound to: sources of memory and configuration in the product, stand-ins in
-/// the models.
-pub trait Backing: Sized + Send + Sync + 'static {
-    /// What a control block says of its memory.
-    type Payload: 'static;
-    /// The payload of a block that was never used.
-    const NO_PAYLOAD: Self::Payload;
-    /// Control blocks of one slab.
-    const BLOCKS_PER_SLAB: usize;
-    /// Magazines of one slab.
-    const MAGAZINES_PER_SLAB: usize;
-    /// Caches of one slab.
-    const CACHES_PER_SLAB: usize;
-    /// Thread slots of one slab.
-    const SLOTS_PER_SLAB: usize;
-    /// Cores of one slab.
-    const CORES_PER_SLAB: usize;
-
-    /// Bytes, limits and slack.
-    fn policy(&self) -> &Policy;
-    /// Bytes that a block of `class` occupies.
-    fn class_charge(&self, class: usize) -> usize;
-    /// Bytes that this block occupies.
-    fn charge(&self, label: Label, payload: &Self::Payload) -> usize;
-    /// Rounds of a magazine of `class`; 0 if the class goes to the depot directly.
-    fn rounds(&self, class: usize) -> u32;
-    /// Bytes that the classes touched by one thread may keep in its cache.
-    fn budget(&self) -> usize;
-    /// Something begins to rest in a pool where nothing did.
-    fn stirred(&self) {}
-    /// Gives a payload back to its source. Does not unwind.
-    fn dealloc(&self, label: Label, payload: &Self::Payload);
-}
 
 /// Everything process-wide: type-stable arenas.
 pub struct World<S: Backing> {
@@ -82,38 +51,6 @@ impl<S: Backing> World<S> {
             }
         }
     }
-}
-
-/// Counts that only statistics read.
-#[derive(Debug, Default)]
-pub struct Numbers {
-    /// Blocks born.
-    pub births: Counter,
-    /// Blocks died.
-    pub deaths: Counter,
-    /// Magazines and single blocks that came out of the depot.
-    pub exchanges_out: Counter,
-    /// Magazines and single blocks that went into the depot.
-    pub exchanges_in: Counter,
-    /// Blocks that stopped at their last generation.
-    pub retired: Counter,
-    /// Trims, and the bytes they gave back.
-    pub trims: Counter,
-    /// Bytes that trims gave back.
-    pub trimmed_bytes: Counter,
-}
-
-/// Takes and gives of one class that no cache counts.
-#[derive(Debug, Default)]
-pub struct ClassNumbers {
-    /// Blocks taken.
-    pub takes: Counter,
-    /// Blocks given.
-    pub gives: Counter,
-    /// Blocks born in this class, dead ones included.
-    pub births: Counter,
-    /// Blocks of this class that died.
-    pub deaths: Counter,
 }
 
 /// The core.
@@ -148,6 +85,12 @@ unsafe impl<S: Backing> Send for Core<S> {}
 // SAFETY: as above.
 unsafe impl<S: Backing> Sync for Core<S> {}
 
+impl<S: Backing> fmt::Debug for Core<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Core({})", self.index)
+    }
+}
+
 impl<S: Backing> Cell for Core<S> {
     const PER_SLAB: usize = S::CORES_PER_SLAB;
 
@@ -166,42 +109,6 @@ impl<S: Backing> Cell for Core<S> {
             class_numbers: array![ClassNumbers::new(); CLASSES],
             unclassed: ClassNumbers::new(),
             depots: array![Depot::new(); CLASSES],
-        }
-    }
-}
-
-impl ClassNumbers {
-    const_fn! {
-        /// All 0.
-        pub fn new() -> ClassNumbers {
-            ClassNumbers {
-                takes: Counter::new(),
-                gives: Counter::new(),
-                births: Counter::new(),
-                deaths: Counter::new(),
-            }
-        }
-    }
-
-    fn reset(&self) {
-        for counter in [&self.takes, &self.gives, &self.births, &self.deaths] {
-            counter.replace(0);
-        }
-    }
-}
-
-impl Numbers {
-    fn reset(&self) {
-        for counter in [
-            &self.births,
-            &self.deaths,
-            &self.exchanges_out,
-            &self.exchanges_in,
-            &self.retired,
-            &self.trims,
-            &self.trimmed_bytes,
-        ] {
-            counter.replace(0);
         }
     }
 }
@@ -256,6 +163,12 @@ impl<S: Backing> Core<S> {
         let world = self.world.with(|world| unsafe { *world });
         // SAFETY: the world outlives every handle and block of the pool.
         unsafe { &*world }
+    }
+
+    /// The caches that threads have, or had, for pools of this index.
+    pub(super) fn caches(&self) -> impl Iterator<Item = &Cache<S>> {
+        let slots = self.world().slots.iter();
+        slots.filter_map(|slot| slot.cache(self.index))
     }
 
     /// What the pool is bound to.
@@ -326,6 +239,12 @@ impl<S: Backing> Core<S> {
         self.closed.load(Ordering::Acquire) != 0
     }
 
+    /// One share more, for a cache that gets an owner.
+    pub(super) fn add_share(&self) {
+        // Ordering: Relaxed - the caller holds a share or a handle, so the count is above 0.
+        self.shares.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// One share fewer; the last one ends this life of the core.
     ///
     /// # Safety
@@ -342,7 +261,9 @@ impl<S: Backing> Core<S> {
             // SAFETY: without handles and blocks nobody else reads the backing.
             unsafe { (*backing).take() }
         });
-        drop(backing);
+        if let Some(backing) = backing {
+            backing.end();
+        }
         world.cores.release(self.index);
     }
 
@@ -359,10 +280,7 @@ impl<S: Backing> Core<S> {
         // or the walk below sees what they have put in.
         fence(Ordering::SeqCst);
         self.take_turn();
-        for slot in self.world().slots.iter() {
-            let Some(cache) = slot.cache(self.index) else {
-                continue;
-            };
+        for cache in self.caches() {
             let is_own = own.is_some_and(|own| ptr::eq(own, cache));
             // SAFETY: a cache that is marked by this pool's closer is bound to this pool.
             unsafe { self.close_cache(cache, is_own) };
@@ -374,7 +292,6 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// As [`close`](Self::close); `cache` is a slot's cache for this pool's index.
     unsafe fn close_cache(&self, cache: &Cache<S>, is_own: bool) {
-        use super::reach::Steal;
         let fate = cache.bias.close(is_own);
         if fate == Steal::Taken {
             // SAFETY: the lock has given the cache to us.
@@ -423,13 +340,9 @@ impl<S: Backing> Core<S> {
             numbers.gives.get(),
         );
         if class < CLASSES {
-            for slot in self.world().slots.iter() {
-                if let Some(cache) = slot.cache(self.index)
-                    && cache.life() == self.life()
-                {
-                    let (takes, gives) = cache.tallies(class);
-                    sum = (sum.0 + takes, sum.1 + gives);
-                }
+            for cache in self.caches().filter(|cache| cache.life() == self.life()) {
+                let (takes, gives) = cache.tallies(class);
+                sum = (sum.0 + takes, sum.1 + gives);
             }
         }
         sum
@@ -519,82 +432,11 @@ pub enum BirthError<E> {
     NoMemory(E),
 }
 
-/// The depot's side of the tiers.
+/// What a closing pool does with what rests.
 impl<S: Backing> Core<S> {
-    /// Puts a magazine into the depot, or kills its rounds if the depot is at its cap. An empty
-    /// one goes to the arena.
-    ///
-    /// # Safety
-    /// The magazine and its rounds, of this class and pool, are the caller's; it gives them up.
-    pub unsafe fn rest_magazine(&self, class: usize, magazine: &Magazine<S>) {
-        let world = self.world();
-        // SAFETY: the caller's magazine.
-        let len = unsafe { magazine.len() };
-        if len == 0 {
-            world.magazines.release(magazine.index());
-            return;
-        }
-        let fits = {
-            // SAFETY: the magazine holds a block of the pool.
-            let backing = unsafe { self.backing() };
-            let bytes = backing.class_charge(class) * len as usize;
-            self.rest(backing, bytes)
-        };
-        if !fits {
-            // SAFETY: the caller's magazine.
-            unsafe { self.kill_rounds(magazine) };
-            return;
-        }
-        self.numbers.exchanges_in.add(1);
-        // SAFETY: the caller's magazine.
-        unsafe { self.depots[class].push_magazine(&world.magazines, magazine) };
-        self.settle(class);
-    }
-
-    /// Puts a single block into the depot, or kills it if the depot is at its cap.
-    ///
-    /// # Safety
-    /// The block, of this class and pool, is the caller's; it gives it up.
-    pub unsafe fn rest_block(&self, class: usize, block: &Block<S>) {
-        let fits = {
-            // SAFETY: the block keeps the pool alive.
-            let backing = unsafe { self.backing() };
-            self.rest(backing, backing.class_charge(class))
-        };
-        if !fits {
-            // SAFETY: the caller's block.
-            unsafe { self.death(block) };
-            return;
-        }
-        self.numbers.exchanges_in.add(1);
-        // SAFETY: the caller's block.
-        unsafe { self.depots[class].push_block(&self.world().blocks, block) };
-        self.settle(class);
-    }
-
-    /// Charges bytes that come to rest in the depot, if the cap allows.
-    fn rest(&self, backing: &S, bytes: usize) -> bool {
-        let still = self.ledger.is_still();
-        let fits = self.ledger.rest(bytes, backing.policy());
-        if still && fits {
-            backing.stirred();
-        }
-        fits
-    }
-
-    /// Charges room for `bytes` in a thread's cache, if the cap allows.
-    pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
-        let still = self.ledger.is_still();
-        let fits = self.ledger.stock(bytes, backing.policy());
-        if still && fits {
-            backing.stirred();
-        }
-        fits
-    }
-
     /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
     /// pushed block may be gone, and with it this life of the core, whose cell stays.
-    fn settle(&self, class: usize) {
+    pub(super) fn settle(&self, class: usize) {
         // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
         // sees what was pushed.
         fence(Ordering::SeqCst);
@@ -602,38 +444,6 @@ impl<S: Backing> Core<S> {
         if self.closed.load(Ordering::Relaxed) != 0 {
             self.drain_depot(class);
         }
-    }
-
-    /// Takes a magazine for a user out of the depot.
-    ///
-    /// # Safety
-    /// The caller holds a handle or a block of the pool.
-    pub unsafe fn wake_magazine(&self, class: usize) -> Option<&Magazine<S>> {
-        let magazine = self.depots[class].pop_magazine(&self.world().magazines)?;
-        // SAFETY: just popped: the caller's.
-        let len = unsafe { magazine.len() };
-        // SAFETY: the caller's promise.
-        let backing = unsafe { self.backing() };
-        let bytes = backing.class_charge(class) * len as usize;
-        self.ledger.wake(bytes, backing.policy());
-        self.depots[class].note_wake(self.ledger.ticks());
-        self.numbers.exchanges_out.add(1);
-        Some(magazine)
-    }
-
-    /// Takes a single block for a user out of the depot.
-    ///
-    /// # Safety
-    /// The caller holds a handle or a block of the pool.
-    pub unsafe fn wake_block(&self, class: usize) -> Option<&Block<S>> {
-        let block = self.depots[class].pop_block(&self.world().blocks)?;
-        // SAFETY: the caller's promise.
-        let backing = unsafe { self.backing() };
-        self.ledger
-            .wake(backing.class_charge(class), backing.policy());
-        self.depots[class].note_wake(self.ledger.ticks());
-        self.numbers.exchanges_out.add(1);
-        Some(block)
     }
 
     /// The depot of a class.
@@ -672,30 +482,12 @@ impl<S: Backing> Core<S> {
         unsafe { self.backing() }.class_charge(class) * blocks as usize
     }
 
-    /// Kills one magazine or block of the class where most bytes have rested for longest, measured
-    /// as their product. `false` if nothing rests in the depot.
-    pub fn evict_coldest(&self) -> bool {
-        if self.ledger.resting() == 0 {
-            return false;
-        }
-        let now = self.ledger.ticks();
-        let victim = (0..CLASSES)
-            .filter(|&class| self.depot_estimate(class) > 0)
-            .max_by_key(|&class| {
-                // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
-                let charge = unsafe { self.backing() }.class_charge(class);
-                let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
-                bytes * (1 + u128::from(self.depots[class].idle(now)))
-            });
-        victim.is_some_and(|class| self.evict(class).is_some())
-    }
-
     /// Kills everything of `class` that rests in the depot.
     fn drain_depot(&self, class: usize) -> usize {
         core::iter::from_fn(|| self.evict(class)).sum()
     }
 
-    fn drain_depots(&self) -> usize {
+    pub(super) fn drain_depots(&self) -> usize {
         (0..CLASSES).map(|class| self.drain_depot(class)).sum()
     }
 
@@ -717,6 +509,19 @@ impl<S: Backing> Core<S> {
         bytes
     }
 
+    /// Kills what came out of a shelf.
+    ///
+    /// # Safety
+    /// The magazines and their rounds are the caller's; it gives them up.
+    pub(super) unsafe fn kill_shelf(&self, emptied: &Emptied<S>) -> usize {
+        let mut bytes = 0;
+        for magazine in emptied.magazines() {
+            // SAFETY: the caller's promise.
+            bytes += unsafe { self.kill_rounds(magazine) };
+        }
+        bytes
+    }
+
     /// Kills everything in a cache.
     ///
     /// # Safety
@@ -725,101 +530,12 @@ impl<S: Backing> Core<S> {
         let mut bytes = 0;
         for class in 0..CLASSES {
             // SAFETY: the caller's promise.
-            for magazine in unsafe { cache.empty(class) }.magazines {
-                // SAFETY: magazines are arena cells, never unmapped.
-                if let Some(magazine) = unsafe { magazine.as_ref() } {
-                    // SAFETY: it came out of a cache that is the caller's.
-                    bytes += unsafe { self.kill_rounds(magazine) };
-                }
-            }
+            let emptied = unsafe { cache.empty(class) };
+            // SAFETY: it came out of a cache that is the caller's.
+            bytes += unsafe { self.kill_shelf(&emptied) };
         }
         // SAFETY: the caller's promise.
         self.ledger.unstock(unsafe { cache.discharge() });
-        bytes
-    }
-
-    /// Moves everything in a cache to the depot.
-    ///
-    /// # Safety
-    /// As [`kill_cache`](Self::kill_cache).
-    pub unsafe fn flush_cache(&self, cache: &Cache<S>) {
-        for class in 0..CLASSES {
-            // SAFETY: the caller's promise.
-            for magazine in unsafe { cache.empty(class) }.magazines {
-                // SAFETY: magazines are arena cells, never unmapped.
-                if let Some(magazine) = unsafe { magazine.as_ref() } {
-                    // SAFETY: it came out of a cache that is the caller's.
-                    unsafe { self.rest_magazine(class, magazine) };
-                }
-            }
-        }
-        // SAFETY: the caller's promise.
-        self.ledger.unstock(unsafe { cache.discharge() });
-    }
-
-    /// Gives every resting block back to its source: the calling thread's, the other threads',
-    /// the depot's. The bytes that went. Trimmers take turns; owners are never made to wait.
-    ///
-    /// # Safety
-    /// The caller holds a handle of the pool.
-    pub unsafe fn trim(&self, own: Option<&Cache<S>>) -> usize {
-        use super::reach::Steal;
-        self.take_turn();
-        let mut bytes = own.map_or(0, |own| {
-            // What an earlier trimmer left to this thread is answered by the same.
-            let _answered = own.bias.accept_flush();
-            self.kill_own(own)
-        });
-        for slot in self.world().slots.iter() {
-            let Some(cache) = slot.cache(self.index) else {
-                continue;
-            };
-            if own.is_some_and(|own| ptr::eq(own, cache)) {
-                continue;
-            }
-            if cache.bias.steal() == Steal::Taken {
-                // SAFETY: the lock has given the cache to us until `restore`.
-                bytes += unsafe { self.kill_cache(cache) };
-                self.restore_cache(cache);
-            }
-        }
-        bytes += self.drain_depots();
-        self.end_turn();
-        self.numbers.trims.add(1);
-        self.numbers.trimmed_bytes.add(bytes as u64);
-        bytes
-    }
-
-    /// Trimmer: gives an emptied cache back to its owner, or retires it if that has exited.
-    pub(super) fn restore_cache(&self, cache: &Cache<S>) {
-        if !cache.bias.restore() {
-            // SAFETY: the cache's share, left to us by its owner's exit.
-            unsafe { self.drop_share() };
-        }
-    }
-
-    /// One share more, for a cache that gets an owner.
-    pub(super) fn add_share(&self) {
-        // Ordering: Relaxed - the caller holds a share or a handle, so the count is above 0.
-        self.shares.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Owner: kills everything in its own cache, class by class inside the lock.
-    pub fn kill_own(&self, own: &Cache<S>) -> usize {
-        let mut bytes = 0;
-        for class in 0..CLASSES {
-            let Some(emptied) = own.empty_by_owner(class) else {
-                return bytes;
-            };
-            for magazine in emptied.magazines {
-                // SAFETY: magazines are arena cells, never unmapped.
-                if let Some(magazine) = unsafe { magazine.as_ref() } {
-                    // SAFETY: it came out of the caller's own cache.
-                    bytes += unsafe { self.kill_rounds(magazine) };
-                }
-            }
-        }
-        self.ledger.unstock(own.discharge_by_owner());
         bytes
     }
 }

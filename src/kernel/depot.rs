@@ -4,8 +4,8 @@
 #![allow(unsafe_code)]
 
 use super::arena::Arena;
+use super::backing::Backing;
 use super::block::Block;
-use super::core::Backing;
 use super::magazine::Magazine;
 use super::stack::IndexStack;
 use super::sync::{Counter, const_fn};

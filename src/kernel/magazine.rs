@@ -6,8 +6,8 @@
 use core::ptr;
 
 use super::arena::Cell;
+use super::backing::Backing;
 use super::block::Block;
-use super::core::Backing;
 use super::sync::UnsafeCell;
 use super::tuning::MAGAZINE_ROUNDS;
 

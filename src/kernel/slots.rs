@@ -6,15 +6,26 @@
 use core::ptr;
 
 use super::arena::{Arena, Cell, Exhausted};
+use super::backing::Backing;
 use super::cache::Cache;
-use super::core::Backing;
 use super::sync::{AtomicPtr, Counter, Ordering, array};
 use super::tuning::POOLS_PER_TABLE;
+
+/// How a slot is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// By nobody.
+    Free = 0,
+    /// By a thread.
+    Held = 1,
+    /// By a thread that exits and is sending its caches home.
+    Leaving = 2,
+}
 
 /// A thread slot.
 pub struct Slot<S: Backing> {
     index: u32,
-    /// 1 while a thread holds the slot.
+    /// A [`Hold`]; what a forked child needs to know.
     held: Counter,
     caches: Table<S>,
 }
@@ -48,14 +59,18 @@ impl<S: Backing> Slot<S> {
         self.index
     }
 
-    /// A thread takes, or gives up, the slot.
-    pub fn set_held(&self, held: bool) {
-        self.held.replace(held.into());
+    /// A thread takes, leaves, or has given up, the slot.
+    pub fn set_hold(&self, hold: Hold) {
+        self.held.replace(hold as u64);
     }
 
-    /// Whether a thread holds the slot now, or did shortly before.
-    pub fn is_held(&self) -> bool {
-        self.held.get() != 0
+    /// Who holds the slot now, or did shortly before.
+    pub fn hold(&self) -> Hold {
+        match self.held.get() {
+            0 => Hold::Free,
+            1 => Hold::Held,
+            _ => Hold::Leaving,
+        }
     }
 
     /// The cache that this slot's threads use for pool `pool`, if there is one.

@@ -178,6 +178,13 @@ impl State {
         }
     }
 
+    const_fn! {
+        /// A word that is immortal from the start.
+        pub fn immortal() -> State {
+            State(AtomicU64::new(Snapshot::pack(SATURATED, 1)))
+        }
+    }
+
     /// The word now, or shortly before.
     #[inline]
     pub fn load(&self) -> Snapshot {

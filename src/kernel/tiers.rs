@@ -13,12 +13,13 @@
 
 use core::ptr::{self, NonNull};
 
+use super::backing::Backing;
 use super::block::Block;
 use super::cache::{Cache, Class, ShelfState};
-use super::core::{Backing, Core, World};
+use super::core::{Core, World};
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
-use super::slots::Slot;
+use super::slots::{Hold, Slot};
 use super::sync::{Ordering, fence};
 use super::tuning::CLASSES;
 
@@ -202,21 +203,43 @@ impl<S: Backing> Core<S> {
     ) -> bool {
         // SAFETY: callers hold a handle or a block.
         let backing = unsafe { self.backing() };
-        // Two magazines, and one in flight.
-        let whole = 3 * rounds as usize * backing.class_charge(class);
-        let cost = match cache.shelf_state(class, whole, backing.budget()) {
-            Some(ShelfState::Stocked) => 0,
-            Some(ShelfState::Affordable) if self.stock(backing, whole) => whole,
+        let charge = backing.class_charge(class);
+        let (room, cost) = match cache.shelf_state(class, rounds, charge, backing.budget()) {
+            Some(ShelfState::Stocked { room }) => (room, 0),
+            Some(ShelfState::Affordable { room, cost }) if self.stock(backing, cost) => {
+                (room, cost)
+            }
             _ => return false,
         };
         // SAFETY: the caller's promise.
-        let Some(displaced) = (unsafe { cache.load(class, magazine, rounds, cost) }) else {
+        unsafe { self.shed(class, magazine, room) };
+        // SAFETY: the caller's promise; the magazine now fits the room.
+        let Some(displaced) = (unsafe { cache.load(class, magazine, room, cost) }) else {
             self.ledger.unstock(cost);
             return false;
         };
         // SAFETY: it came out of this thread's cache.
         unsafe { self.rest_displaced(class, displaced) };
         true
+    }
+
+    /// Sends the rounds of a magazine beyond `room` to the depot: another thread, with more of its
+    /// budget left, has filled it.
+    ///
+    /// # Safety
+    /// As [`load`](Self::load).
+    unsafe fn shed(&self, class: usize, magazine: &Magazine<S>, room: u32) {
+        // SAFETY: the caller's magazine.
+        while unsafe { magazine.len() } > room {
+            // SAFETY: as above.
+            let Some(block) = (unsafe { magazine.pop() }) else {
+                return;
+            };
+            // SAFETY: a round is a block, and blocks are never unmapped.
+            let block = unsafe { &*block };
+            // SAFETY: the round is ours, of this class and pool.
+            unsafe { self.rest_block(class, block) };
+        }
     }
 
     /// # Safety
@@ -237,12 +260,8 @@ impl<S: Backing> Core<S> {
     fn answer(&self, cache: &Cache<S>) -> bool {
         let request = cache.bias.request();
         if request & CLOSED != 0 {
-            if cache.bias.claim_close_flush() {
-                // SAFETY: the flush is ours to do, and the cache is bound to this pool.
-                unsafe { self.kill_cache(cache) };
-                // SAFETY: the cache's share; the caller's handle or block is another.
-                unsafe { self.drop_share() };
-            }
+            // SAFETY: the thread is the cache's owner.
+            unsafe { answer_close(cache) };
             return false;
         }
         if request & FLUSH != 0 && cache.bias.accept_flush() {
@@ -288,10 +307,42 @@ impl<S: Backing> Core<S> {
     }
 }
 
+/// Owner: empties the cache of a closed pool whose closer could not reach it.
+///
+/// # Safety
+/// The calling thread is the cache's owner.
+unsafe fn answer_close<S: Backing>(cache: &Cache<S>) {
+    if cache.bias.claim_close_flush() {
+        // SAFETY: the thread is the owner.
+        let core = unsafe { cache.core() };
+        // SAFETY: cores are arena cells, never unmapped, and an owned cache is bound to one.
+        let core = unsafe { &*core };
+        // SAFETY: the flush is ours to do, and the cache is bound to this pool.
+        unsafe { core.kill_cache(cache) };
+        // SAFETY: the cache's share, given up once.
+        unsafe { core.drop_share() };
+    }
+}
+
+/// A thread answers every closed pool that waits for it: pools without a handle, on which it would
+/// never operate again.
+///
+/// # Safety
+/// The caller's thread holds the slot.
+pub unsafe fn answer_all<S: Backing>(slot: &Slot<S>) {
+    for cache in slot.caches() {
+        let request = cache.bias.request();
+        if request & CLOSED != 0 && request & FLUSH != 0 && request & DEAD == 0 {
+            // SAFETY: the thread is the owner of its slot's caches.
+            unsafe { answer_close(cache) };
+        }
+    }
+}
+
 /// A thread begins: claims a slot.
 pub fn arrive<S: Backing>(world: &World<S>) -> Option<&Slot<S>> {
     let (_, slot) = world.slots.claim().ok()?;
-    slot.set_held(true);
+    slot.set_hold(Hold::Held);
     Some(slot)
 }
 
@@ -300,13 +351,14 @@ pub fn arrive<S: Backing>(world: &World<S>) -> Option<&Slot<S>> {
 /// # Safety
 /// The caller's thread holds the slot and does not use it again.
 pub unsafe fn exit<S: Backing>(world: &World<S>, slot: &Slot<S>) {
+    slot.set_hold(Hold::Leaving);
     for cache in slot.caches() {
         if cache.bias.exit() {
             // SAFETY: the lock has left the cache to us.
             unsafe { retire(cache) };
         }
     }
-    slot.set_held(false);
+    slot.set_hold(Hold::Free);
     world.slots.release(slot.index());
 }
 
@@ -337,19 +389,29 @@ pub unsafe fn after_fork<S: Backing>(world: &World<S>, own: Option<&Slot<S>>) ->
         core.end_turn();
     }
     for slot in world.slots.iter() {
-        if !slot.is_held() || own.is_some_and(|own| ptr::eq(own, slot)) {
+        if own.is_some_and(|own| ptr::eq(own, slot)) {
+            // What a trimmer was at here is refused to this thread from now on.
+            let stolen = |cache: &&Cache<S>| cache.bias.request() & STEAL != 0;
+            abandoned += slot.caches().filter(stolen).count() as u64;
             continue;
         }
-        for cache in slot.caches() {
-            match cache.bias.bury() {
-                // SAFETY: the owner does not exist here, and nobody was at the cache.
-                Steal::Taken => unsafe { retire(cache) },
-                Steal::LeftToOwner => abandoned += 1,
-                Steal::Vacant => {}
+        match slot.hold() {
+            Hold::Free => {}
+            // Its caches may be half-way home: the slot is never used again.
+            Hold::Leaving => abandoned += slot.caches().count() as u64,
+            Hold::Held => {
+                for cache in slot.caches() {
+                    match cache.bias.bury() {
+                        // SAFETY: the owner does not exist here, and nobody was at the cache.
+                        Steal::Taken => unsafe { retire(cache) },
+                        Steal::LeftToOwner => abandoned += 1,
+                        Steal::Vacant => {}
+                    }
+                }
+                slot.set_hold(Hold::Free);
+                world.slots.release(slot.index());
             }
         }
-        slot.set_held(false);
-        world.slots.release(slot.index());
     }
     abandoned
 }

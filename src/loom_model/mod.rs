@@ -47,6 +47,15 @@ pub fn outcome(name: impl Into<String>) {
     OUTCOMES.with_borrow_mut(|seen| *seen.entry(name.into()).or_default() += 1);
 }
 
+/// Runs `f` on `shared` in a further thread of the model.
+pub fn spawn<T: 'static, R: 'static>(
+    shared: &Arc<T>,
+    f: impl FnOnce(&T) -> R + 'static,
+) -> loom::thread::JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    loom::thread::spawn(move || f(&shared))
+}
+
 /// Checks `f` in both modes, at the usual bounds. See [`Model::check`].
 pub fn check(name: &str, expected: &[&str], f: impl Fn() + Send + Sync + 'static) {
     Model::new(name).check(expected, f);

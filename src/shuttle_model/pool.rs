@@ -10,9 +10,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::kernel::backing::Backing;
 use super::kernel::block::{Block, Label};
 use super::kernel::cache::{Cache, Class};
-use super::kernel::core::{Backing, Core, World};
+use super::kernel::core::{Core, World};
 use super::kernel::ledger::{Policy, Refusal};
 use super::kernel::reach::{CLOSED, DEAD};
 use super::kernel::slots::Slot;

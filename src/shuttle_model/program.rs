@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use shuttle::thread;
 
 use super::kernel::arena::{Arena, Cell};
+use super::kernel::backing::Backing;
 use super::kernel::block::Block;
 use super::kernel::cache::Cache;
-use super::kernel::core::{Backing, Core, World};
+use super::kernel::core::{Core, World};
 use super::kernel::lease::{self, Content, Lease};
 use super::kernel::magazine::Magazine;
 use super::kernel::slots::Slot;

@@ -83,7 +83,8 @@ pub unsafe trait Source: Send + Sync + 'static {
     /// [`AllocError`]; nothing is held for the request then.
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError>;
 
-    /// Takes a block back.
+    /// Takes a block back. It may run inside a trim: it must not trim, close, audit or allocate
+    /// from the pool that calls it.
     ///
     /// # Safety
     /// `base` and `token` are of a block that this source (or an equal one: a clone of it, another

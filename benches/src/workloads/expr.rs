@@ -12,7 +12,10 @@ pub const EXPR: Workload = Workload {
     title: "(a + b) * d on f64 arrays by ndarray's loops, both temporaries fresh from each contender (reused: by hand, the bound; ndarray: its own operators on glibc; arrays: ndpool's owned arrays, whose sum is the product's memory)",
     op: "expression",
     cases: || {
-        let contenders: Vec<_> = ALLOCATORS.into_iter().chain([ARRAYS, REUSED, OPERATORS]).collect();
+        let contenders: Vec<_> = ALLOCATORS
+            .into_iter()
+            .chain([ARRAYS, REUSED, OPERATORS])
+            .collect();
         [1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000]
             .map(|n| {
                 let quick = n == 100_000 || n == 1_000_000;

@@ -6,9 +6,9 @@
 use crate::block::{self, Block, Core, WORLD};
 use crate::buffer::Buffer;
 use crate::element::Element;
+use crate::kernel::backing::Backing;
 use crate::kernel::block::UNCLASSED;
 use crate::kernel::cache::Class;
-use crate::kernel::core::Backing;
 use crate::thread::{self, Place};
 
 /// Classes that one batch sorts; the blocks of further ones go back one by one.

@@ -1,0 +1,41 @@
+//! What binds the kernel to memory: the product implements it with sources and configuration, the
+//! models with stand-ins.
+
+use super::block::Label;
+use super::ledger::Policy;
+
+/// What the kernel is bound to: sources of memory and configuration in the product, stand-ins in
+/// the models.
+pub trait Backing: Sized + Send + Sync + 'static {
+    /// What a control block says of its memory.
+    type Payload: 'static;
+    /// The payload of a block that was never used.
+    const NO_PAYLOAD: Self::Payload;
+    /// Control blocks of one slab.
+    const BLOCKS_PER_SLAB: usize;
+    /// Magazines of one slab.
+    const MAGAZINES_PER_SLAB: usize;
+    /// Caches of one slab.
+    const CACHES_PER_SLAB: usize;
+    /// Thread slots of one slab.
+    const SLOTS_PER_SLAB: usize;
+    /// Cores of one slab.
+    const CORES_PER_SLAB: usize;
+
+    /// Bytes, limits and slack.
+    fn policy(&self) -> &Policy;
+    /// Bytes that a block of `class` occupies.
+    fn class_charge(&self, class: usize) -> usize;
+    /// Bytes that this block occupies.
+    fn charge(&self, label: Label, payload: &Self::Payload) -> usize;
+    /// Rounds of a magazine of `class`; 0 if the class goes to the depot directly.
+    fn rounds(&self, class: usize) -> u32;
+    /// Bytes that the classes touched by one thread may keep in its cache.
+    fn budget(&self) -> usize;
+    /// Something begins to rest in a pool where nothing did.
+    fn stirred(&self) {}
+    /// The pool's last share is gone. Does not unwind.
+    fn end(self) {}
+    /// Gives a payload back to its source. Does not unwind.
+    fn dealloc(&self, label: Label, payload: &Self::Payload);
+}

@@ -1,0 +1,131 @@
+//! To rest and to wake: how blocks get into the depot and out of it again, with their bytes.
+
+#![allow(unsafe_code)]
+
+use super::backing::Backing;
+use super::block::Block;
+use super::cache::Cache;
+use super::core::Core;
+use super::magazine::Magazine;
+use super::tuning::CLASSES;
+
+impl<S: Backing> Core<S> {
+    /// Puts a magazine into the depot, or kills its rounds if the depot is at its cap. An empty
+    /// one goes to the arena.
+    ///
+    /// # Safety
+    /// The magazine and its rounds, of this class and pool, are the caller's; it gives them up.
+    pub unsafe fn rest_magazine(&self, class: usize, magazine: &Magazine<S>) {
+        let world = self.world();
+        // SAFETY: the caller's magazine.
+        let len = unsafe { magazine.len() };
+        if len == 0 {
+            world.magazines.release(magazine.index());
+            return;
+        }
+        let fits = {
+            // SAFETY: the magazine holds a block of the pool.
+            let backing = unsafe { self.backing() };
+            let bytes = backing.class_charge(class) * len as usize;
+            self.rest(backing, bytes)
+        };
+        if !fits {
+            // SAFETY: the caller's magazine.
+            unsafe { self.kill_rounds(magazine) };
+            return;
+        }
+        self.numbers.exchanges_in.add(1);
+        // SAFETY: the caller's magazine.
+        unsafe { self.depot(class).push_magazine(&world.magazines, magazine) };
+        self.settle(class);
+    }
+
+    /// Puts a single block into the depot, or kills it if the depot is at its cap.
+    ///
+    /// # Safety
+    /// The block, of this class and pool, is the caller's; it gives it up.
+    pub unsafe fn rest_block(&self, class: usize, block: &Block<S>) {
+        let fits = {
+            // SAFETY: the block keeps the pool alive.
+            let backing = unsafe { self.backing() };
+            self.rest(backing, backing.class_charge(class))
+        };
+        if !fits {
+            // SAFETY: the caller's block.
+            unsafe { self.death(block) };
+            return;
+        }
+        self.numbers.exchanges_in.add(1);
+        // SAFETY: the caller's block.
+        unsafe { self.depot(class).push_block(&self.world().blocks, block) };
+        self.settle(class);
+    }
+
+    /// Charges bytes that come to rest in the depot, if the cap allows.
+    fn rest(&self, backing: &S, bytes: usize) -> bool {
+        let still = self.ledger.is_still();
+        let fits = self.ledger.rest(bytes, backing.policy());
+        if still && fits {
+            backing.stirred();
+        }
+        fits
+    }
+
+    /// Charges room for `bytes` in a thread's cache, if the cap allows.
+    pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
+        let still = self.ledger.is_still();
+        let fits = self.ledger.stock(bytes, backing.policy());
+        if still && fits {
+            backing.stirred();
+        }
+        fits
+    }
+
+    /// Takes a magazine for a user out of the depot.
+    ///
+    /// # Safety
+    /// The caller holds a handle or a block of the pool.
+    pub unsafe fn wake_magazine(&self, class: usize) -> Option<&Magazine<S>> {
+        let magazine = self.depot(class).pop_magazine(&self.world().magazines)?;
+        // SAFETY: just popped: the caller's.
+        let len = unsafe { magazine.len() };
+        // SAFETY: the caller's promise.
+        let backing = unsafe { self.backing() };
+        let bytes = backing.class_charge(class) * len as usize;
+        self.ledger.wake(bytes, backing.policy());
+        self.depot(class).note_wake(self.ledger.ticks());
+        self.numbers.exchanges_out.add(1);
+        Some(magazine)
+    }
+
+    /// Takes a single block for a user out of the depot.
+    ///
+    /// # Safety
+    /// The caller holds a handle or a block of the pool.
+    pub unsafe fn wake_block(&self, class: usize) -> Option<&Block<S>> {
+        let block = self.depot(class).pop_block(&self.world().blocks)?;
+        // SAFETY: the caller's promise.
+        let backing = unsafe { self.backing() };
+        self.ledger
+            .wake(backing.class_charge(class), backing.policy());
+        self.depot(class).note_wake(self.ledger.ticks());
+        self.numbers.exchanges_out.add(1);
+        Some(block)
+    }
+
+    /// Moves everything in a cache to the depot.
+    ///
+    /// # Safety
+    /// As [`kill_cache`](Self::kill_cache).
+    pub unsafe fn flush_cache(&self, cache: &Cache<S>) {
+        for class in 0..CLASSES {
+            // SAFETY: the caller's promise.
+            for magazine in unsafe { cache.empty(class) }.magazines() {
+                // SAFETY: it came out of a cache that is the caller's.
+                unsafe { self.rest_magazine(class, magazine) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        self.ledger.unstock(unsafe { cache.discharge() });
+    }
+}
