@@ -36,6 +36,7 @@ MODELS = {
     "src/kernel/slots.rs": ["loom_core", "loom_exchange"],
     "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
     "src/kernel/reserve.rs": ["loom_reserve"],
+    "src/kernel/pagemap.rs": ["loom_pagemap"],
     "src/loom_model/sync.rs": ["loom_reach"],
 }
 
