@@ -36,6 +36,7 @@ MODELS = {
     "src/kernel/slots.rs": ["loom_core", "loom_exchange"],
     "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
     "src/kernel/reserve.rs": ["loom_reserve"],
+    "src/kernel/pagemap.rs": ["loom_pagemap"],
     "src/loom_model/sync.rs": ["loom_reach"],
 }
 
@@ -165,7 +166,7 @@ def copy_to(folder):
             shutil.copy(source, folder / name)
     # Shuttle is not needed here, and takes a while to build.
     manifest = folder / "Cargo.toml"
-    manifest.write_text(manifest.read_text().replace('ndpool = { path = ".", features = ["shuttle"] }', ""))
+    manifest.write_text(manifest.read_text().replace('ndpool = { path = ".", features = ["ndarray", "shuttle"] }', ""))
     # The other kernels do not know the torn exchange, so mutate in a kernel of loom's own.
     shutil.copytree(folder / "src/kernel", folder / "src/loom_model/kernel", dirs_exist_ok=True)
     model = folder / "src/loom_model/mod.rs"

@@ -25,6 +25,18 @@ fn lifecycle() {
     replay("lifecycle", targets::lifecycle::run);
 }
 
+#[cfg(feature = "ndarray")]
+#[test]
+fn array() {
+    replay("array", targets::array::run);
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn random_arrays() {
+    random(targets::array::run);
+}
+
 #[test]
 fn class() {
     replay("class", targets::class::run);
