@@ -72,7 +72,8 @@ fn a_reinterpreted_part_of_a_narrow_block_is_not_moved_to_a_misaligned_base() {
             }
         }
         // Held, so that the next block is elsewhere.
-        forget(System.allocate(Layout::from_size_align(48, 1).unwrap()));
+        let layout = Layout::from_size_align(48, 1).unwrap();
+        System.allocate(layout).unwrap();
     }
     assert!(
         moved > 0,

@@ -760,8 +760,8 @@ impl<T: Item> Shelf<T> {
         let View { mut shared, start } = group.views.swap_remove(at);
         let mut shadow = group.shadow[start..start + shared.len()].to_vec();
         match shared.make_mut() {
-            Ok(elements) => {
-                assert_eq!(elements, &shadow[..], "make_mut changed elements");
+            Ok(mut elements) => {
+                assert_eq!(elements[..], shadow[..], "make_mut changed elements");
                 if let Some(first) = elements.first_mut() {
                     *first = T::of(seed.into());
                     shadow[0] = *first;
