@@ -24,7 +24,9 @@ pub fn resident() -> usize {
 /// Bytes before, with everything alive, after the last drop, and after a trim.
 #[derive(Clone, Copy, Debug)]
 pub struct Disposed {
+    /// Resident in the process.
     pub resident: [usize; 4],
+    /// Live in the pool.
     pub live: [usize; 4],
 }
 
