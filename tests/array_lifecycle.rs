@@ -795,6 +795,36 @@ fn make_mut_writes_in_place_alone_and_copies_in_company() {
 }
 
 #[test]
+fn make_mut_on_a_part_of_a_block_keeps_its_elements() {
+    let pool = Pool::new();
+    let whole = pool.collect(0u32..100).unwrap().share();
+    let part = whole.slice(90..).unwrap();
+    drop(whole);
+    let mut array = SharedArray::from_buffer((2, 5), part).unwrap();
+    array.make_mut().unwrap()[(1, 4)] = 7;
+    assert_eq!(array, array![[90, 91, 92, 93, 94], [95, 96, 97, 98, 7]]);
+    assert_eq!(array.owners(), 1);
+    let mut unique = array.try_unique().unwrap();
+    unique += 1;
+    assert_eq!(unique.share().row(0), array![91, 92, 93, 94, 95]);
+    assert_eq!(live(&pool), 0);
+}
+
+#[test]
+fn nothing_names_a_buffer_while_it_is_written() {
+    let pool = Pool::new();
+    let mut array = pool.full(10, 1u8).share();
+    let stale = name(&array);
+    let mut writable = array.make_mut().unwrap();
+    writable.fill(2);
+    assert!(stale.upgrade::<u8>().is_err());
+    drop(writable);
+    assert!(stale.is_released());
+    assert_eq!(name(&array).upgrade::<u8>().unwrap()[9], 2);
+    assert_eq!((array.sum(), array.owners()), (20, 1));
+}
+
+#[test]
 fn a_reader_races_the_pools_last_handle() {
     for _ in 0..500 {
         let pool = Pool::new();

@@ -167,6 +167,15 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
     /// The same bytes as elements of another type. Where the sizes differ, the last axis grows or
     /// shrinks, and must be dense.
     ///
+    /// ```
+    /// let array = ndpool::Pool::new().ones::<usize, _>(3).share();
+    /// assert_eq!(array.reinterpret::<u8>().unwrap().len(), 3 * size_of::<usize>());
+    /// ```
+    /// ```compile_fail,E0277
+    /// let array = ndpool::Pool::new().ones::<usize, _>(3).share();
+    /// array.reinterpret::<&'static str>(); // no plain data
+    /// ```
+    ///
     /// # Errors
     /// [`ArrayError::View`] with the sizes or the address that do not fit.
     pub fn reinterpret<U>(&self) -> Result<SharedArray<U, D>, ArrayError>
