@@ -96,7 +96,9 @@ fn a_walk_meets_a_claim() {
     check("a_walk_meets_a_claim", &["0", "1"], || {
         let arena = Arc::new(Arena::new());
         let other = spawn(&arena, |arena| {
-            arena.iter().map(|cell: &Counter| cell.index).count()
+            let met: Vec<u32> = arena.iter().map(|cell: &Counter| cell.index).collect();
+            assert!(met.iter().copied().eq(0..met.len() as u32));
+            met.len()
         });
         claim(&arena);
         outcome(other.join().unwrap().to_string());

@@ -235,10 +235,8 @@ fn a_foreign_thread_gets_a_cache_and_leaves_nothing_f100() {
     // SAFETY: written by the call above.
     let thread = unsafe { thread.assume_init() };
     // SAFETY: a thread of ours that nobody else joins.
-    assert_eq!(
-        unsafe { libc::pthread_join(thread, std::ptr::null_mut()) },
-        0
-    );
+    let joined = unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+    assert_eq!(joined, 0);
     let stats = pool.stats();
     assert_eq!((source.births(), stats.hits), (1, 999));
     // From the cache, not from the depot: one exchange at the exit.

@@ -207,7 +207,9 @@ impl Live {
                     continue;
                 }
                 // SAFETY: within the block; zeroed by the allocator or filled by `admit`.
-                let byte = unsafe { self.ptr.add(at).read() };
+                let place = unsafe { self.ptr.add(at) };
+                // SAFETY: as above.
+                let byte = unsafe { place.read() };
                 assert_eq!(byte, value, "byte {at} of {len}");
             }
         }
@@ -269,7 +271,9 @@ fn resize(
         let kept = old.size().min(new.size()).min(filled).min(EDGE);
         for at in 0..kept {
             // SAFETY: the first bytes of the old block were filled, and are kept.
-            let byte = unsafe { block.ptr.add(at).read() };
+            let place = unsafe { block.ptr.add(at) };
+            // SAFETY: as above.
+            let byte = unsafe { place.read() };
             assert_eq!(byte, before, "byte {at} was not kept");
         }
         block.admit(allocator);

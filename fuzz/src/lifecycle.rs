@@ -597,7 +597,7 @@ impl<T: Item> Shelf<T> {
                     self.groups.push(self.unique.swap_remove(index).share());
                 }
             }
-            On::FromOwner(len, seed) => self.from_owner(len.of(), seed),
+            On::FromOwner(len, seed) => self.share_owned(len.of(), seed),
             On::Borrow(seed) => borrow(seed),
             _ => self.on_group(on, pools, graves),
         }
@@ -661,7 +661,7 @@ impl<T: Item> Shelf<T> {
         unique.verify();
     }
 
-    fn from_owner(&mut self, len: usize, seed: u8) {
+    fn share_owned(&mut self, len: usize, seed: u8) {
         if self.groups.len() == MOST {
             return;
         }
@@ -759,22 +759,24 @@ impl<T: Item> Shelf<T> {
         let in_place = group.owners() == 1 && !group.read_only;
         let View { mut shared, start } = group.views.swap_remove(at);
         let mut shadow = group.shadow[start..start + shared.len()].to_vec();
-        match shared.make_mut() {
+        let refusal = match shared.make_mut() {
             Ok(mut elements) => {
                 assert_eq!(elements[..], shadow[..], "make_mut changed elements");
                 if let Some(first) = elements.first_mut() {
                     *first = T::of(seed.into());
                     shadow[0] = *first;
                 }
+                None
             }
-            Err(error) => {
-                assert!(!in_place);
-                group.views.push(View { shared, start });
-                if let Some(home) = group.home {
-                    refused(&error, &pools[home.pool]);
-                }
-                return group.verify();
+            Err(error) => Some(error),
+        };
+        if let Some(error) = refusal {
+            assert!(!in_place);
+            group.views.push(View { shared, start });
+            if let Some(home) = group.home {
+                refused(&error, &pools[home.pool]);
             }
+            return group.verify();
         }
         let home = if in_place {
             group.home

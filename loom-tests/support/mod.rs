@@ -139,7 +139,7 @@ impl Universe {
         let stand = Stand::new(&self.log, cap, rounds);
         // SAFETY: models keep the universe until every thread of theirs has ended.
         let core = unsafe { Core::open(&self.world, stand) };
-        core.ok().expect("the model has room for a pool")
+        core.expect("the model has room for a pool")
     }
 
     /// The pool at `index`.
@@ -243,7 +243,7 @@ impl<'a> Thread<'a> {
         let born = unsafe { core.birth(LABEL, make) };
         self.universe.log.allocs.fetch_add(1, Ordering::Relaxed);
         (
-            born.ok().expect("the model has room for a block"),
+            born.expect("the model has room for a block"),
             From::Source,
         )
     }
