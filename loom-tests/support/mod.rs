@@ -242,10 +242,7 @@ impl<'a> Thread<'a> {
         // SAFETY: the caller holds a handle, and the byte is charged.
         let born = unsafe { core.birth(LABEL, make) };
         self.universe.log.allocs.fetch_add(1, Ordering::Relaxed);
-        (
-            born.expect("the model has room for a block"),
-            From::Source,
-        )
+        (born.expect("the model has room for a block"), From::Source)
     }
 
     /// Gives a block back that is the caller's, after a last look at its payload.
