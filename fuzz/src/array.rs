@@ -369,6 +369,7 @@ impl State {
                     *view.iter_mut().nth(at).expect("below the length") = value.into();
                     *model.iter_mut().nth(at).expect("below the length") = value.into();
                 }
+                drop(view);
                 assert!(array.owners() <= 1, "written under other owners");
             }
             Op::Resize(_, shape) => self.resize(index, &shape.of()),

@@ -759,22 +759,20 @@ impl<T: Item> Shelf<T> {
         let in_place = group.owners() == 1 && !group.read_only;
         let View { mut shared, start } = group.views.swap_remove(at);
         let mut shadow = group.shadow[start..start + shared.len()].to_vec();
-        match shared.make_mut() {
-            Ok(elements) => {
-                assert_eq!(elements, &shadow[..], "make_mut changed elements");
-                if let Some(first) = elements.first_mut() {
-                    *first = T::of(seed.into());
-                    shadow[0] = *first;
-                }
+        let written = shared.make_mut().map(|mut elements| {
+            assert_eq!(elements[..], shadow[..], "make_mut changed elements");
+            if let Some(first) = elements.first_mut() {
+                *first = T::of(seed.into());
+                shadow[0] = *first;
             }
-            Err(error) => {
-                assert!(!in_place);
-                group.views.push(View { shared, start });
-                if let Some(home) = group.home {
-                    refused(&error, &pools[home.pool]);
-                }
-                return group.verify();
+        });
+        if let Err(error) = written {
+            assert!(!in_place);
+            group.views.push(View { shared, start });
+            if let Some(home) = group.home {
+                refused(&error, &pools[home.pool]);
             }
+            return group.verify();
         }
         let home = if in_place {
             group.home
