@@ -7,7 +7,7 @@ copy of the crate. Prints one line per mutant, writes a table with --report, and
 mutant survives that is not in `EQUIVALENT`.
 
 Each binary of models must pass without a mutant first; how long it takes then sets how long it may
-take with one. --quick takes the planted bugs and a part of the rest, at two preemptions.
+take with one. --quick takes the planted bugs and a part of the rest.
 
 usage: ci/mutants.py [--only TEXT] [--quick] [--report FILE] [--list]
 """
@@ -65,6 +65,10 @@ PLANTED = [
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
 EQUIVALENT = {
+    ("src/kernel/pagemap.rs", "remove: Release -> Relaxed"):
+        "an empty entry publishes nothing: who reads it looks no further",
+    ("src/kernel/pagemap.rs", "each: Acquire -> Relaxed"):
+        "the map is dropped by its only owner, whom something else has ordered after everybody",
     ("src/kernel/reach.rs", "steal: Acquire -> Relaxed"):
         "the fence of the heavy barrier behind it acquires as well; where there is no barrier, nothing is taken",
     ("src/kernel/reach.rs", "close: Acquire -> Relaxed"):
@@ -179,7 +183,8 @@ def copy_to(folder):
 
 
 def cargo(folder, binary, words, limit=None):
-    environment = dict(os.environ, CARGO_INCREMENTAL="1", CARGO_PROFILE_TEST_DEBUG="0", RUST_BACKTRACE="0")
+    # What the crate depends on is built in its own target folder already.
+    environment = dict(os.environ, CARGO_INCREMENTAL="1", CARGO_TARGET_DIR=str(ROOT / "target"), RUST_BACKTRACE="0")
     command = ["cargo", "test", "-q", "--features", "loom", "--test", binary] + words
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=limit)
 
@@ -233,7 +238,6 @@ def main():
         planted = {bug[3] for bug in PLANTED}
         others = [m for m in chosen if m.what not in planted]
         chosen = [m for m in chosen if m.what in planted] + others[::QUICK]
-        os.environ.setdefault("NDPOOL_MODEL_BOUND", "2")
     if options.list:
         for mutant in chosen:
             print(mutant.file, "|", mutant.what)

@@ -77,7 +77,7 @@ def tools(loom):
 
 def cargo(words, limit=None):
     environment = dict(os.environ, CARGO_TARGET_DIR=str(ROOT / "target"), RUST_BACKTRACE="0",
-                       NDPOOL_RANDOM_INPUTS="20000", NDPOOL_STRESS_SECONDS="20", NDPOOL_MODEL_BOUND="2", CARGO_INCREMENTAL="1")
+                       NDPOOL_RANDOM_INPUTS="20000", NDPOOL_STRESS_SECONDS="20", CARGO_INCREMENTAL="1")
     return subprocess.run(["cargo", "test", "-q", "--features", "loom"] + words, cwd=WORK / "tree", env=environment,
                           capture_output=True, text=True, timeout=limit)
 

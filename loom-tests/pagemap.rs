@@ -30,6 +30,8 @@ fn an_entry_publishes_its_block() {
         &["found", "not yet"],
         || {
             let mapped = mapped();
+            // The nodes are there already: only the entry itself can publish.
+            mapped.map.insert(THERE, 6).unwrap();
             let reader = {
                 let mapped = Arc::clone(&mapped);
                 thread::spawn(move || {

@@ -759,18 +759,14 @@ impl<T: Item> Shelf<T> {
         let in_place = group.owners() == 1 && !group.read_only;
         let View { mut shared, start } = group.views.swap_remove(at);
         let mut shadow = group.shadow[start..start + shared.len()].to_vec();
-        let refusal = match shared.make_mut() {
-            Ok(mut elements) => {
-                assert_eq!(elements[..], shadow[..], "make_mut changed elements");
-                if let Some(first) = elements.first_mut() {
-                    *first = T::of(seed.into());
-                    shadow[0] = *first;
-                }
-                None
+        let written = shared.make_mut().map(|mut elements| {
+            assert_eq!(elements[..], shadow[..], "make_mut changed elements");
+            if let Some(first) = elements.first_mut() {
+                *first = T::of(seed.into());
+                shadow[0] = *first;
             }
-            Err(error) => Some(error),
-        };
-        if let Some(error) = refusal {
+        });
+        if let Err(error) = written {
             assert!(!in_place);
             group.views.push(View { shared, start });
             if let Some(home) = group.home {
