@@ -1,9 +1,13 @@
 //! Reports: what cannot be returned as an error because nobody waits for a result.
 
+#![allow(unsafe_code)]
+
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::RwLock;
+use std::sync::atomic::Ordering;
+
+use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::sync::Counter;
 
@@ -63,7 +67,9 @@ impl fmt::Display for Report {
 /// What to do with a report.
 pub type Hook = fn(&Report);
 
-static HOOK: RwLock<Hook> = RwLock::new(to_stderr);
+/// The hook, if one was installed: read mostly, and replaced while others may be reading it, so it
+/// is reclaimed by epochs. No lock that a forked child could inherit.
+static HOOK: Atomic<Hook> = Atomic::null();
 static EMITTED: Counter = Counter::new();
 
 fn to_stderr(report: &Report) {
@@ -75,10 +81,25 @@ fn to_stderr(report: &Report) {
 /// line to standard error. Returns the former one. It may run inside a trim: it must not trim, close,
 /// audit or allocate from a pool. A panic in it is ignored.
 pub fn set_hook(hook: Hook) -> Hook {
-    let mut place = HOOK
-        .write()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    std::mem::replace(&mut place, hook)
+    let guard = epoch::pin();
+    // Ordering: AcqRel - with `current` and other calls: the hook behind the pointer is written.
+    let former = HOOK.swap(Owned::new(hook), Ordering::AcqRel, &guard);
+    // SAFETY: null, or a hook that this pin keeps from being reclaimed.
+    let was = unsafe { former.as_ref() }.copied();
+    if !former.is_null() {
+        // SAFETY: it was just unlinked, by this call alone; readers hold pins of their own.
+        unsafe { guard.defer_destroy(former) };
+    }
+    was.unwrap_or(to_stderr)
+}
+
+/// The hook now.
+fn current() -> Hook {
+    let guard = epoch::pin();
+    // Ordering: Acquire - with `set_hook`: the hook behind the pointer is written.
+    let hook = HOOK.load(Ordering::Acquire, &guard);
+    // SAFETY: null, or a hook that this pin keeps from being reclaimed.
+    unsafe { hook.as_ref() }.copied().unwrap_or(to_stderr)
 }
 
 /// Reports emitted in this process so far.
@@ -89,9 +110,7 @@ pub fn emitted() -> u64 {
 #[cold]
 pub(crate) fn emit(report: &Report) {
     EMITTED.add(1);
-    let hook = *HOOK
-        .read()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let hook = current();
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(report))) {
         // What was thrown may throw again when dropped.
         std::mem::forget(panic);

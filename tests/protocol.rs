@@ -9,13 +9,9 @@ use std::path::{Path, PathBuf};
 use ndpool::kernel::state::{Row, TABLE};
 
 /// Files outside the kernel and its facades that may name an atomic, and why.
-const MAY_NAME_ATOMICS: [(&str, &str); 3] = [
+const MAY_NAME_ATOMICS: [(&str, &str); 2] = [
     ("os.rs", "caches the answer of the system"),
-    (
-        "source/faulty.rs",
-        "statistics and a countdown of a source for tests",
-    ),
-    ("allocator/tracked.rs", "statistics"),
+    ("report.rs", "the report hook, reclaimed by epochs"),
 ];
 
 /// Folders and files that are the kernel and its facades.
