@@ -7,7 +7,6 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::cell::Cell;
 use core::ptr::NonNull;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -273,12 +272,8 @@ fn release_foreign(token: usize) {
 /// Runs somebody else's release code. A panic in it ends here: it is counted and reported, and the
 /// pool's own accounting goes on.
 fn guarded(release: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(release)) {
+    if report::caught(release).is_none() {
         report::emit(&Report::ReleasePanicked);
-        // What was thrown may throw again when dropped; what that throws is let go.
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            core::mem::forget(again);
-        }
     }
 }
 

@@ -111,8 +111,18 @@ pub fn emitted() -> u64 {
 pub(crate) fn emit(report: &Report) {
     EMITTED.add(1);
     let hook = current();
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(report))) {
-        // What was thrown may throw again when dropped.
-        std::mem::forget(panic);
+    caught(|| hook(report));
+}
+
+/// Runs somebody else's code; `None` if it panicked.
+pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
+    let panic = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => return Some(result),
+        Err(panic) => panic,
+    };
+    // What was thrown may throw again when dropped; what that throws is let go.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
     }
+    None
 }

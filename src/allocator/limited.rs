@@ -7,11 +7,11 @@ use core::cell::Cell;
 use core::fmt;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{BufferAllocator, cut, empty};
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::reserve::Reserve;
+use crate::report;
 
 /// Frees memory when asked for a number of bytes; says how many it freed.
 type Reclaim = dyn Fn(usize) -> usize + Send + Sync;
@@ -126,16 +126,9 @@ impl<A> Limited<A> {
             // A callback's own allocation: the callback that runs already does what can be done.
             return false;
         }
-        let freed = catch_unwind(AssertUnwindSafe(|| reclaim(bytes)));
+        let freed = report::caught(|| reclaim(bytes)).unwrap_or(0);
         RECLAIMING.set(false);
-        freed.map_or_else(
-            |panic| {
-                // What was thrown may throw again when dropped.
-                std::mem::forget(panic);
-                false
-            },
-            |bytes| bytes > 0,
-        )
+        freed > 0
     }
 }
 
