@@ -353,14 +353,18 @@ impl<T: Element> SharedBuffer<T> {
         Ok(unsafe { Buffer::from_claimed(block, ptr, len) })
     }
 
+    /// First byte of the block.
+    fn base(&self) -> *mut u8 {
+        // SAFETY: the view owns a share.
+        unsafe { self.block.payload(|payload| payload.base) }
+    }
+
     /// T7, where the block can be shared again after: not in its last generation, nor if its base,
     /// to which a part moves when it is shared, is not aligned for the elements. Then the view
     /// stays shared, and whoever wants to write copies.
     fn take_back(&self) -> bool {
-        // SAFETY: the view owns a share.
-        let base = unsafe { self.block.payload(|payload| payload.base) };
         !self.is_read_only()
-            && base.addr().is_multiple_of(align_of::<T>())
+            && self.base().addr().is_multiple_of(align_of::<T>())
             && self.block.state.load().generation() < LAST_GENERATION
             && self.block.state.try_unique()
     }
@@ -368,9 +372,7 @@ impl<T: Element> SharedBuffer<T> {
     /// Whether this view begins where its block does.
     #[cfg(feature = "ndarray")]
     pub(crate) fn is_whole(&self) -> bool {
-        // SAFETY: the view owns a share.
-        let base = unsafe { self.block.payload(|payload| payload.base) };
-        base.addr() == self.ptr.addr().get()
+        self.base().addr() == self.ptr.addr().get()
     }
 
     /// A view of nothing.
