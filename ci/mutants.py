@@ -60,6 +60,7 @@ PLANTED = [
     ("src/kernel/count.rs", "if before == RELEASED && self.claim()", "if false", "no cure: the compensator does not claim"),
     ("src/kernel/reach.rs", "if self.busy.load(Ordering::Acquire) == 0 {", "if self.busy.load(Ordering::Acquire) < 2 {", "a trim that skips the busy check"),
     ("src/kernel/reach.rs", "before & STEAL == 0\n", "before & STEAL != u32::MAX\n", "an exit that ignores a trimmer"),
+    ("src/kernel/reach.rs", "while seen & DEAD == 0 {\n            // Ordering: Release, on", "while seen < u32::MAX {\n            // Ordering: Release, on", "an auditor that gives a left cache back"),
     ("src/kernel/reach.rs", "if seen & STEAL != 0 || !vacant {", "if !vacant {", "an adoption under a trimmer"),
 ]
 

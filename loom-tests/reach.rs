@@ -123,6 +123,23 @@ impl Cache {
         })
     }
 
+    /// Auditor: looks, and gives the cache back as it was unless its owner has exited.
+    fn audit(&self) -> (Steal, u32) {
+        self.in_turn(|| {
+            let fate = self.bias.steal();
+            if fate != Steal::Taken {
+                return (fate, 0);
+            }
+            let _ = self.rounds.read();
+            if self.bias.give_back() {
+                return (fate, 0);
+            }
+            let emptied = self.empty();
+            let _ = self.bias.restore();
+            (fate, emptied)
+        })
+    }
+
     /// The closing pool.
     fn close(&self) -> (Steal, u32) {
         self.in_turn(|| {
@@ -189,6 +206,43 @@ fn a_trimmer_meets_an_exit() {
             (0, 1) => "trimmer",
             (0, 0) => "nothing pushed",
             _ => panic!("a round was emptied twice"),
+        });
+    });
+}
+
+#[test]
+fn an_auditor_meets_an_exit() {
+    let expected = ["owner", "auditor", "nothing pushed"];
+    check("an_auditor_meets_an_exit", &expected, || {
+        let cache = Cache::owned();
+        let auditor = spawn(&cache, Cache::audit);
+        let owner = cache.work() + cache.exit();
+        let (_, taken) = auditor.join().unwrap();
+        owner.assert_nothing_left(taken);
+        outcome(match (owner.emptied, taken) {
+            (1, 0) => "owner",
+            (0, 1) => "auditor",
+            (0, 0) => "nothing pushed",
+            _ => panic!("a round was emptied twice"),
+        });
+    });
+}
+
+/// What an auditor gives back goes on being used by its owner, and by the next trimmer.
+#[test]
+fn an_auditor_meets_a_working_owner() {
+    let expected = ["kept 1", "kept 2", "flushed 1"];
+    check("an_auditor_meets_a_working_owner", &expected, || {
+        let cache = Cache::owned();
+        let auditor = spawn(&cache, Cache::audit);
+        let owner = cache.work() + cache.work() + cache.work();
+        let (_, taken) = auditor.join().unwrap();
+        assert_eq!(taken, 0);
+        let kept = cache.rounds.read();
+        assert_eq!(owner.pushed, owner.emptied + kept);
+        outcome(match owner.emptied {
+            0 => format!("kept {kept}"),
+            emptied => format!("flushed {emptied}"),
         });
     });
 }

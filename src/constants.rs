@@ -25,6 +25,8 @@ pub mod kernel {
     pub const OWNERS_LIMIT: u32 = 1 << 30;
     /// Times that a trimmer looks at a busy owner before it leaves a request instead.
     pub const BUSY_LOOKS: u32 = 200;
+    /// Times that an audit looks at threads that are on their way out.
+    pub const AUDIT_LOOKS: u32 = 100_000;
     /// Magazines for which a class charges the budget of a cache: loaded, previous, one in flight.
     pub const MAGAZINES_PER_SHELF: usize = 3;
 }
@@ -54,6 +56,8 @@ pub mod model {
     pub const OWNERS_LIMIT: u32 = 8;
     /// See `super::kernel::BUSY_LOOKS`.
     pub const BUSY_LOOKS: u32 = 1;
+    /// See `super::kernel::AUDIT_LOOKS`.
+    pub const AUDIT_LOOKS: u32 = 1;
     /// See `super::kernel::MAGAZINES_PER_SHELF`.
     pub const MAGAZINES_PER_SHELF: usize = 3;
 }

@@ -380,7 +380,8 @@ impl Pool {
 
     /// Proves that every block of the pool is in exactly one place, and that the sums agree. To be
     /// called when the pool is quiet: an operation under way on another thread may look like a
-    /// mismatch. May wait for a trim.
+    /// mismatch. Threads may exit meanwhile. May wait for a trim, and for what exiting threads send
+    /// home: [`std::thread::scope`] does not wait for that.
     ///
     /// # Errors
     /// [`AuditError`] with what does not balance.

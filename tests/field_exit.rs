@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ndpool::{AuditError, Buffer, Pool, SharedBuffer};
 
 mod field;
-use field::{Watched, at_once, rounds, stamp_once, watched};
+use field::{Watched, at_once, rounds, stamp_once, watched, within};
 
 const SCENE: &str = "NDPOOL_TEST_EXIT_SCENE";
 
@@ -242,4 +242,32 @@ fn a_foreign_thread_gets_a_cache_and_leaves_nothing_f100() {
     // From the cache, not from the depot: one exchange at the exit.
     assert!(stats.exchanges <= 2, "{stats}");
     assert_eq!(pool.audit().unwrap().depot, 1);
+}
+
+/// An audit beside threads that exit: it neither loses what an exiting thread kept, nor takes what
+/// is on its way for a mismatch.
+#[test]
+fn an_audit_beside_exiting_threads_balances_and_loses_nothing() {
+    let (pool, source) = watched();
+    for round in 0..rounds(300, 30_000) {
+        // Nobody joins: the threads are on their way out, or not yet, when the audit looks.
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let held: Vec<_> = [100, 3_000, 100]
+                        .map(|bytes| pool.filled(bytes, round as u8).unwrap())
+                        .into();
+                    drop(held);
+                });
+            }
+        });
+        pool.audit().unwrap();
+    }
+    pool.trim();
+    within(Duration::from_secs(30), "the last exits", || {
+        while source.live() > 0 {
+            thread::yield_now();
+            pool.trim();
+        }
+    });
 }

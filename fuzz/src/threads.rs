@@ -118,8 +118,9 @@ pub fn play(programs: &[Vec<Op>], again: u32, builder: PoolBuilder) {
     let board = Board::default();
     let start = Barrier::new(programs.len());
     thread::scope(|scope| {
-        for ops in programs {
+        let play = |ops: &Vec<Op>| {
             let (pool, board, start, source) = (pool.clone(), &board, &start, &source);
+            let ops = ops.clone();
             scope.spawn(move || {
                 let mut player = Player {
                     board,
@@ -133,7 +134,13 @@ pub fn play(programs: &[Vec<Op>], again: u32, builder: PoolBuilder) {
                     ops.iter().for_each(|&op| player.step(op));
                 }
                 player.check();
-            });
+            })
+        };
+        // Joined by hand: a scope alone does not wait for thread-local destructors, by which caches
+        // go home.
+        let players: Vec<_> = programs.iter().map(play).collect();
+        for player in players {
+            player.join().expect("a player that ends");
         }
     });
     pool.audit().expect("the books balance");

@@ -9,7 +9,9 @@ use super::block::Block;
 use super::cache::Cache;
 use super::core::Core;
 use super::reach::Steal;
-use super::tuning::CLASSES;
+use super::slots::Hold;
+use super::sync::pause;
+use super::tuning::{AUDIT_LOOKS, CLASSES};
 
 /// Where the blocks of a pool are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,19 +69,29 @@ impl<S: Backing> Core<S> {
     /// The caller holds a handle of the pool; `own` is its thread's cache of it, if there is one.
     pub unsafe fn audit(&self, own: Option<&Cache<S>>) -> Result<Places, Mismatch> {
         self.take_turn();
+        // All caches are held from before the first count to after the last: a thread that exits in
+        // between leaves its own to us, where it is.
+        let caches = self.hold_caches(own);
         // SAFETY: the caller's promise.
-        let result = unsafe { self.audit_in_turn(own) };
+        let result = unsafe { self.audit_in_turn(&caches) };
+        self.release_caches(own, &caches);
         self.end_turn();
         result
     }
 
     /// # Safety
-    /// As [`audit`](Self::audit), and the turn is the caller's.
-    unsafe fn audit_in_turn(&self, own: Option<&Cache<S>>) -> Result<Places, Mismatch> {
+    /// As [`audit`](Self::audit), and the turn and the caches are the caller's.
+    unsafe fn audit_in_turn(&self, caches: &[&Cache<S>]) -> Result<Places, Mismatch> {
         // SAFETY: the caller holds a handle.
         let backing = unsafe { self.backing() };
         let mut seen = Seen::<S>::new(self);
-        let cached = self.audit_caches(own, &mut seen);
+        let mut cached = [0; CLASSES];
+        for cache in caches {
+            for (class, count) in cached.iter_mut().enumerate() {
+                // SAFETY: the lock has given the cache to us.
+                unsafe { cache.inspect(class, |block| *count += seen.note(block, class)) };
+            }
+        }
         let mut places = Places::default();
         let (mut resting_bytes, mut held_bytes) = (0, 0u64);
         for (class, &cached) in cached.iter().enumerate() {
@@ -116,30 +128,43 @@ impl<S: Backing> Core<S> {
         Ok(places)
     }
 
-    /// Counts the blocks in thread caches, by class.
-    fn audit_caches(&self, own: Option<&Cache<S>>, seen: &mut Seen<'_, S>) -> [u64; CLASSES] {
-        let mut cached = [0; CLASSES];
-        for cache in self.caches() {
-            let is_own = own.is_some_and(|own| core::ptr::eq(own, cache));
-            let reached = if is_own {
-                cache.bias.enter()
-            } else {
-                cache.bias.steal() == Steal::Taken
-            };
-            if !reached {
-                continue;
+    /// Takes every thread cache to itself, the auditing thread's `own` included. Waits a bounded
+    /// time for threads that are on their way out: what they keep is nowhere to be found meanwhile.
+    fn hold_caches(&self, own: Option<&Cache<S>>) -> Vec<&Cache<S>> {
+        let mut held = Vec::new();
+        let mut looks = AUDIT_LOOKS;
+        for slot in self.world().slots.iter() {
+            while let Some(cache) = slot.cache(self.index()) {
+                let is_own = own.is_some_and(|own| core::ptr::eq(own, cache));
+                let reached = if is_own {
+                    cache.bias.enter()
+                } else {
+                    cache.bias.steal() == Steal::Taken
+                };
+                if reached {
+                    held.push(cache);
+                }
+                if reached || slot.hold() != Hold::Leaving || looks == 0 {
+                    break;
+                }
+                looks -= 1;
+                pause();
             }
-            for (class, count) in cached.iter_mut().enumerate() {
-                // SAFETY: the lock has given the cache to us.
-                unsafe { cache.inspect(class, |block| *count += seen.note(block, class)) };
-            }
-            if is_own {
+        }
+        held
+    }
+
+    /// Gives the caches back as they were; those whose owner has exited meanwhile go home.
+    fn release_caches(&self, own: Option<&Cache<S>>, held: &[&Cache<S>]) {
+        for cache in held {
+            if own.is_some_and(|own| core::ptr::eq(own, *cache)) {
                 cache.bias.leave();
-            } else {
+            } else if !cache.bias.give_back() {
+                // SAFETY: the owner's exit has left the cache to us, with its share of the pool.
+                unsafe { self.flush_cache(cache) };
                 self.restore_cache(cache);
             }
         }
-        cached
     }
 
     /// Compares the ledger with the bytes that were found.

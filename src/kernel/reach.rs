@@ -166,6 +166,27 @@ impl Bias {
         before & DEAD == 0
     }
 
+    /// Auditor: gives the cache back as it was. `false` if its owner has exited in the meantime: then
+    /// the cache is still the auditor's, to be emptied and [`restore`](Self::restore)d.
+    #[must_use]
+    pub fn give_back(&self) -> bool {
+        let mut seen = self.request();
+        while seen & DEAD == 0 {
+            // Ordering: Release, on failure Acquire - E6, with `enter` and `claim_close_flush`: the cache
+            // as it was looked at; E8, with `exit`: what the owner did to the cache.
+            match self.request.compare_exchange_weak(
+                seen,
+                seen & !STEAL,
+                Ordering::Release,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
     /// The closing pool: marks the cache for ever. `Taken` if the closer has to empty it now and
     /// then [`restore`](Self::restore) it; `LeftToOwner` if the owner empties it at its next
     /// operation or exit. The owner itself may close: then it is outside, and no barrier is needed.

@@ -1,6 +1,7 @@
 //! Pooled memory in other crates' buffers: it goes in without a copy, and comes home from another
 //! thread. These are the snippets for adopters, compiled; none of them needs a feature of ours.
 
+#![cfg(test)]
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
