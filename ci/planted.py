@@ -20,7 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORK = ROOT / "target/planted"
-COPIED = ["Cargo.toml", "Cargo.lock", "README.md", "src", "loom-tests", "tests", "examples", "benches", "macros"]
+COPIED = ["Cargo.toml", "Cargo.lock", "README.md", "src", "loom-tests", "tests", "examples", "benches", "integrations", "macros"]
 LIMIT = 600  # Seconds for one tool on one bug.
 
 # What it is, kernel file, text, replacement, loom binaries that model it.
