@@ -39,16 +39,16 @@ thread_local! {
 
 /// Place of a pool in the inline table: below its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u8);
+pub(crate) struct Place(u32);
 
 impl Place {
     /// A place where nothing is ever registered.
-    pub(crate) const NONE: Self = Self(BEYOND as u8);
+    pub(crate) const NONE: Self = Self(BEYOND as u32);
 
     /// The place of a pool.
     #[inline]
     pub(crate) fn of(core: &Core) -> Self {
-        Self((core.index() as usize).min(BEYOND) as u8)
+        Self(core.index().min(BEYOND as u32))
     }
 }
 
@@ -56,7 +56,7 @@ impl Hot {
     #[inline(always)]
     fn cache(&self, place: Place) -> &'static Cache {
         // SAFETY: a `Place` is at most `BEYOND`, the last index of the table.
-        unsafe { self.table.get_unchecked(usize::from(place.0)) }.get()
+        unsafe { self.table.get_unchecked(place.0 as usize) }.get()
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn existing_cache(core: &Core) -> Option<&'static Cache> {
 fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
     let place = Place::of(core);
     if place != Place::NONE {
-        hot.table[usize::from(place.0)].set(cache);
+        hot.table[place.0 as usize].set(cache);
     }
 }
 

@@ -36,12 +36,12 @@ pub(crate) struct Taken {
 pub(crate) const NAME: &str = "pool";
 const FOREIGN: &str = "foreign memory";
 
-/// Bytes of `len` elements.
+/// Bytes of `len` elements; more than `isize::MAX` of them have no class, and are refused later.
 #[inline]
 pub(crate) fn bytes_of<T>(len: usize) -> Result<usize, AllocError> {
     match len.checked_mul(size_of::<T>()) {
-        Some(bytes) if bytes <= isize::MAX as usize => Ok(bytes),
-        _ => Err(overflow(align_of::<T>())),
+        Some(bytes) => Ok(bytes),
+        None => Err(overflow(align_of::<T>())),
     }
 }
 
@@ -61,14 +61,15 @@ pub(crate) unsafe fn take(
     bytes: usize,
     align: usize,
 ) -> Result<Taken, AllocError> {
-    let class = Class::new(class::of(bytes));
+    let class = class::of(bytes);
     if align <= MIN_ALIGN
-        && let Some(block) = thread::pop(place, class)
+        && class < class::COUNT
+        && let Some(block) = thread::pop(place, Class::new(class))
     {
         return Ok(Taken {
             block,
             base: base_of(block),
-            class,
+            class: Class::new(class),
             place,
             zeroed: false,
         });
@@ -170,6 +171,9 @@ pub(crate) unsafe fn take_slow(
         // SAFETY: the caller's promise.
         return unsafe { empty(core, align) };
     }
+    if bytes > isize::MAX as usize {
+        return Err(overflow(align));
+    }
     let Some(class) = class_for(backing, bytes, align) else {
         let layout = unclassed_layout(bytes, align)?;
         // SAFETY: the caller's promise.
@@ -184,7 +188,7 @@ pub(crate) unsafe fn take_slow(
         return Ok(described(core, block, false));
     }
     // SAFETY: as above.
-    if let Some(block) = unsafe { core.take_larger(class, backing.last_serving(class)) } {
+    if let Some(block) = unsafe { core.take_larger(cache, class, backing.last_serving(class)) } {
         return Ok(described(core, block, false));
     }
     let layout = class_layout(class);
@@ -355,7 +359,7 @@ unsafe fn admit(
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
-            Err(_) if core.evict_coldest() => continue,
+            Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
             Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }
         // The depot is empty. Without a limit what is held is in use, and the promise holds by

@@ -159,7 +159,7 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         fitted.unwrap_or_else(|_| unreachable!("the number of dimensions fits"))
     }
 
-    /// Shares the array: counted and read-only from here on. One atomic swap, no copy.
+    /// Shares the array: counted and read-only from here on. One atomic store, no copy.
     #[must_use]
     pub fn share(self) -> SharedArray<T, D> {
         SharedArray::from_owned(self)

@@ -61,8 +61,8 @@ impl<S: Backing> Core<S> {
         self.settle(class);
     }
 
-    /// Charges bytes that come to rest in the depot, if the cap allows.
-    fn rest(&self, backing: &S, bytes: usize) -> bool {
+    /// Charges bytes that come to rest in the depot or get a berth, if the cap allows.
+    pub(super) fn rest(&self, backing: &S, bytes: usize) -> bool {
         let stirs = self.ledger.is_still() || backing.is_unattended();
         let fits = self.ledger.rest(bytes, backing.policy());
         if stirs && fits {
@@ -126,6 +126,6 @@ impl<S: Backing> Core<S> {
             }
         }
         // SAFETY: the caller's promise.
-        self.ledger.unstock(unsafe { cache.discharge() });
+        self.ledger.vacate(unsafe { cache.discharge() });
     }
 }
