@@ -108,16 +108,15 @@ where
     let mut out = PoolArray::<MaybeUninit<V>, D>::fresh(memory, shape.clone(), column_major)?;
     let place = out.elements_mut();
     match (left.operand_scalar(), right.operand_scalar()) {
-        (None, None) => Zip::from(place).and(x).and(y).for_each(|out, &x, &y| {
-            out.write(f(x, y));
-        }),
         (None, Some(y)) => Zip::from(place).and(x).for_each(|out, &x| {
             out.write(f(x, y));
         }),
         (Some(x), None) => Zip::from(place).and(y).for_each(|out, &y| {
             out.write(f(x, y));
         }),
-        (Some(x), Some(y)) => place.fill(MaybeUninit::new(f(x, y))),
+        _ => Zip::from(place).and(x).and(y).for_each(|out, &x, &y| {
+            out.write(f(x, y));
+        }),
     }
     // SAFETY: every element was written.
     Ok(unsafe { out.assume_init() })
@@ -210,9 +209,7 @@ where
     if let Some(element) = operand.operand_scalar() {
         return Some(Row::Each(element));
     }
-    if view.ndim() != shape.ndim()
-        || (0..shape.ndim()).any(|axis| view.raw_dim()[axis] != shape[axis])
-    {
+    if view.shape() != lengths(shape) {
         return None;
     }
     view.as_slice().map(Row::All)
