@@ -13,7 +13,6 @@ use ndpool::{
     SharedBuffer, ViewError,
 };
 
-#[allow(dead_code)]
 mod field;
 
 /// Blocks of the pool that users have now.
