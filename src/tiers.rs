@@ -200,6 +200,7 @@ pub(crate) unsafe fn take_slow(
 ///
 /// # Safety
 /// The caller owns a share of the block.
+#[inline]
 pub(crate) unsafe fn beside(
     block: &'static Block,
     bytes: usize,
