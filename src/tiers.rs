@@ -184,16 +184,25 @@ pub(crate) unsafe fn take_slow(
     // SAFETY: the caller's promise; the cache is this thread's.
     unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
-    if let Some(block) = unsafe { core.take_slow(cache, class) } {
-        return Ok(described(core, block, false));
+    let found = unsafe { core.take_slow(cache, class) }.or_else(|| {
+        let last = backing.last_serving(class);
+        // SAFETY: as above.
+        unsafe { core.take_larger(cache, class, last) }
+    });
+    let taken = match found {
+        Some(block) => described(core, block, false),
+        None => {
+            let layout = class_layout(class);
+            // SAFETY: the caller's promise.
+            unsafe { birth(core, backing, class as u8, layout, cache, zeroed) }?
+        }
+    };
+    if let Some(cache) = cache
+        && backing.rounds(taken.class.index()) == 0
+    {
+        cache.credit(taken.class.index());
     }
-    // SAFETY: as above.
-    if let Some(block) = unsafe { core.take_larger(cache, class, backing.last_serving(class)) } {
-        return Ok(described(core, block, false));
-    }
-    let layout = class_layout(class);
-    // SAFETY: the caller's promise.
-    unsafe { birth(core, backing, class as u8, layout, cache, zeroed) }
+    Ok(taken)
 }
 
 /// A block of `bytes` bytes from the pool of another block.

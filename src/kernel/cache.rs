@@ -45,6 +45,8 @@ pub struct Cache<S: Backing> {
     berthed: Counter,
     /// Takes of each class when its berths were last looked at.
     marks: UnsafeCell<[u64; CLASSES]>,
+    /// Blocks of each class that the owner took elsewhere, and for which it may have a berth.
+    credits: UnsafeCell<[u8; CLASSES]>,
     life: Tally,
     /// Sum of the counts when a trimmer last looked.
     last_use: Counter,
@@ -185,6 +187,7 @@ impl<S: Backing> Cache<S> {
                 charged: UnsafeCell::new(Charged::NOTHING),
                 berthed: Counter::new(),
                 marks: UnsafeCell::new([0; CLASSES]),
+                credits: UnsafeCell::new([0; CLASSES]),
                 life: Tally::new(),
                 last_use: Counter::new(),
                 places: array![Place {
@@ -413,9 +416,21 @@ impl<S: Backing> Cache<S> {
         displaced
     }
 
+    /// Owner: it took a block of `class` elsewhere, and may have a berth for the like when it gives
+    /// one. Who only gives has none: what it gives is for others.
+    pub fn credit(&self, class: usize) {
+        self.inside(|| {
+            self.credits.with_mut(|credits| {
+                // SAFETY: the owner is inside.
+                let credits = unsafe { &mut *credits };
+                credits[class] = credits[class].saturating_add(1).min(BERTHS_PER_CLASS as u8);
+            });
+        });
+    }
+
     /// Owner: what one berth more for `class` takes, of `charge` bytes, where the cache may have `most`
     /// in all. Half of the budget is for berths, and what is beyond counts as resting. `None` if the
-    /// class or the cache has enough, or if the lock was refused.
+    /// class or the cache has enough, without a [`credit`](Self::credit), or if the lock was refused.
     pub fn berth_cost(
         &self,
         class: usize,
@@ -432,8 +447,10 @@ impl<S: Backing> Cache<S> {
             .with(|shelf| unsafe { (*shelf).room });
         // SAFETY: as above.
         let charged = self.charged.with(|charged| unsafe { *charged });
+        // SAFETY: as above.
+        let credit = self.credits.with(|credits| unsafe { (&*credits)[class] });
         self.bias.leave();
-        if room >= BERTHS_PER_CLASS || charged.count >= most {
+        if credit == 0 || room >= BERTHS_PER_CLASS || charged.count >= most {
             return None;
         }
         let left = (budget / 2).saturating_sub(charged.berths);
@@ -479,6 +496,11 @@ impl<S: Backing> Cache<S> {
                 charged.berths += cost.within;
                 charged.beyond += cost.beyond;
                 charged.count += 1;
+            });
+            self.credits.with_mut(|credits| {
+                // SAFETY: the owner is inside.
+                let credits = unsafe { &mut *credits };
+                credits[class] = credits[class].saturating_sub(1);
             });
             self.berthed.add(1);
         }
@@ -656,6 +678,9 @@ impl<S: Backing> Cache<S> {
                 place.takes.reset();
                 place.gives.reset();
             }
+            // SAFETY: as above.
+            self.credits
+                .with_mut(|credits| unsafe { *credits = [0; CLASSES] });
             self.life.reset();
             self.life.add(life);
         }
