@@ -3,22 +3,24 @@
 
 Weakens every ordering one step, removes every fence, turns compare-and-swaps into a load and a
 store, and applies the planted bugs in `PLANTED`; each mutant must be killed by a model. Works on a
-copy of the crate. Prints one line per mutant, writes a table with --report, and exits with 1 if a
+copy of the kernel. Prints one line per mutant, writes a table with --report, and exits with 1 if a
 mutant survives that is not in `EQUIVALENT`.
 
-Each binary of models must pass without a mutant first; how long it takes then sets how long it may
-take with one. --quick takes the planted bugs and a part of the rest.
+Each model runs in a process of its own, and must pass without a mutant first; how long it takes then
+sets how long it may take with one. --quick takes the planted bugs and a part of the rest.
 
-usage: ci/mutants.py [--only TEXT] [--quick] [--report FILE] [--list]
+usage: ci/mutants.py [--only TEXT] [--quick] [--jobs N] [--report FILE] [--list]
 """
 import argparse
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -162,18 +164,64 @@ def mutants():
         yield Mutant(file, what, source.replace(text, replacement))
 
 
+# A crate of the kernel under loom and nothing else, so that a mutant builds in seconds.
+MANIFEST = """[package]
+name = "ndpool"
+version = "0.0.0"
+edition = "2024"
+
+[features]
+loom = []
+
+[dependencies]
+loom = "{loom}"
+thiserror = "2"
+
+[profile.test]
+opt-level = 1
+debug = 0
+
+[profile.test.package."*"]
+opt-level = 3
+
+[lints.rust]
+warnings = "allow"
+
+[workspace]
+"""
+LIBRARY = """pub mod class;
+mod constants;
+pub mod loom_model;
+mod os {
+    pub fn membarrier() -> bool {
+        true
+    }
+}
+mod sync;
+"""
+TEST = """
+[[test]]
+name = "{name}"
+path = "{path}"
+"""
+
+
 def copy_to(folder):
-    for name in ["Cargo.toml", "Cargo.lock", "README.md", "src", "loom-tests", "benches", "examples", "tests", "macros"]:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, dirs_exist_ok=True)
-        elif source.exists():
-            shutil.copy(source, folder / name)
-    # Shuttle is not needed here, and takes a while to build.
-    manifest = folder / "Cargo.toml"
-    manifest.write_text(manifest.read_text().replace('ndpool = { path = ".", features = ["ndarray", "shuttle"] }', ""))
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "src").mkdir(parents=True)
+    manifest = (ROOT / "Cargo.toml").read_text()
+    loom = re.search(r'^loom = \{ version = "([^"]*)"', manifest, re.M)[1]
+    tests = re.findall(r'name = "(loom_\w+)"\npath = "([^"]+)"', manifest)
+    (folder / "Cargo.toml").write_text(
+        MANIFEST.format(loom=loom) + "".join(TEST.format(name=name, path=path) for name, path in tests))
+    (folder / "src/lib.rs").write_text(LIBRARY)
+    shutil.copy(ROOT / "Cargo.lock", folder)
+    for name in ["class.rs", "constants.rs", "sync.rs"]:
+        shutil.copy(ROOT / "src" / name, folder / "src")
+    shutil.copytree(ROOT / "src/loom_model", folder / "src/loom_model")
+    shutil.copytree(ROOT / "loom-tests", folder / "loom-tests")
     # The other kernels do not know the torn exchange, so mutate in a kernel of loom's own.
-    shutil.copytree(folder / "src/kernel", folder / "src/loom_model/kernel", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "src/kernel", folder / "src/loom_model/kernel")
     model = folder / "src/loom_model/mod.rs"
     model.write_text(model.read_text().replace('#[path = "../kernel/mod.rs"]\n', ""))
     facade = folder / "src/loom_model/sync.rs"
@@ -183,58 +231,140 @@ def copy_to(folder):
     facade.write_text(text[:swap] + TORN.lstrip("\n") + text[end:])
 
 
-def cargo(folder, binary, words, limit=None):
-    # What the crate depends on is built in its own target folder already.
-    environment = dict(os.environ, CARGO_INCREMENTAL="1", CARGO_TARGET_DIR=str(ROOT / "target"), RUST_BACKTRACE="0")
-    command = ["cargo", "test", "-q", "--features", "loom", "--test", binary] + words
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=limit)
-
-
-def baseline(folder, binaries):
-    """Seconds that each binary takes without a mutant; all of them must pass."""
-    taken = {}
-    for binary in binaries:
-        cargo(folder, binary, ["--no-run"])
-        start = time.time()
-        done = cargo(folder, binary, ["--", "--test-threads=1"])
-        if done.returncode:
-            sys.exit(f"{binary} fails without a mutant:\n{done.stdout}{done.stderr}"[-4000:])
-        taken[binary] = time.time() - start
-    return taken
-
-
 BROKEN = "DOES NOT BUILD, and so proves nothing"
 
 
-def run(folder, binaries, taken):
-    """The name of a model that fails, or None."""
-    for binary in binaries:
-        if not (folder / "loom-tests" / (binary.removeprefix("loom_") + ".rs")).exists():
-            continue
-        build = cargo(folder, binary, ["--no-run"])
-        if build.returncode:
-            print(build.stderr[-2000:], file=sys.stderr)
-            return BROKEN
-        try:
-            done = cargo(folder, binary, ["--", "--test-threads=1"], 60 + 20 * taken[binary])
-        except subprocess.TimeoutExpired:
-            return f"{binary} (does not end)"
+class Bench:
+    """A copy of the crate, in which one mutant at a time is built and run."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        copy_to(folder)
+        # Seconds that each model takes without a mutant, and the models that have killed one.
+        self.taken, self.killers = {}, []
+
+    def build(self, binary):
+        """Path of a test binary, or None, with the compiler's words."""
+        environment = dict(os.environ, CARGO_INCREMENTAL="1", CARGO_TARGET_DIR=str(self.folder) + "-target")
+        command = ["cargo", "test", "-q", "--test", binary, "--no-run", "--message-format=json"]
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
         if done.returncode:
-            said = done.stdout + done.stderr
-            failed = re.findall(r"thread '(\w+)'", said) or re.findall(r"test (\w+) \.\.\. FAILED", said)
-            return f"{binary}::{failed[0]}" if failed else f"{binary} (aborts)"
-    return None
+            errors = [json.loads(line).get("message", {}) for line in done.stdout.splitlines()]
+            return None, "".join(error.get("rendered", "") for error in errors) + done.stderr
+        for line in done.stdout.splitlines():
+            artifact = json.loads(line)
+            if artifact.get("executable") and artifact["target"]["name"] == binary:
+                return artifact["executable"], ""
+        sys.exit(f"cargo names no executable for {binary}")
+
+    def models(self, executable):
+        listed = subprocess.run([executable, "--list"], cwd=self.folder, capture_output=True, text=True, check=True)
+        return re.findall(r"^(\S+): test$", listed.stdout, re.M)
+
+    def one(self, executable, model, limit=None):
+        """Runs one model in a process of its own: True if it passes; None if it does not end."""
+        environment = dict(os.environ, RUST_BACKTRACE="0")
+        command = [executable, "--exact", model, "--test-threads=1"]
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            return process.wait(limit) == 0
+        except subprocess.TimeoutExpired:
+            # With the child that a model which must fail has started.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+    def baseline(self, binaries):
+        """All models must pass without a mutant."""
+        for binary in binaries:
+            executable, said = self.build(binary)
+            if executable is None:
+                sys.exit(f"{binary} does not build without a mutant:\n{said[-4000:]}")
+            for model in self.models(executable):
+                start = time.time()
+                if not self.one(executable, model):
+                    sys.exit(f"{binary}::{model} fails without a mutant")
+                self.taken[binary, model] = time.time() - start
+
+    def kill(self, binaries):
+        """The name of a model that fails, or None. Tries the quick ones first, and before those the
+        ones that have killed already."""
+        for binary in binaries:
+            executable, said = self.build(binary)
+            if executable is None:
+                print(said[-2000:], file=sys.stderr)
+                return BROKEN
+            models = sorted(self.models(executable), key=lambda model: self.taken[binary, model])
+            models.sort(key=lambda model: (binary, model) not in self.killers[-4:])
+            for model in models:
+                passed = self.one(executable, model, 30 + 20 * self.taken[binary, model])
+                if not passed:
+                    self.killers.append((binary, model))
+                    return f"{binary}::{model}" + (" (does not end)" if passed is None else "")
+        return None
+
+    def judge(self, mutant):
+        """Applies a mutant, and takes it back."""
+        target = self.folder / mutant.file.replace("src/kernel", "src/loom_model/kernel")
+        good = target.read_text()
+        if "loom_model/sync" in mutant.file:
+            text = next(p for p in PLANTED if p[3] == mutant.what)
+            target.write_text(good.replace(text[1], text[2]))
+        else:
+            target.write_text(mutant.source)
+        killer = self.kill(MODELS[mutant.file])
+        target.write_text(good)
+        return killer
+
+
+def campaign(chosen, benches, report):
+    """Judges all mutants, on several benches at once; returns (mutant, killer) in the order given."""
+    waiting, done, lock = list(enumerate(chosen)), {}, threading.Lock()
+
+    def work(bench):
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                index, mutant = waiting.pop(0)
+            killer = bench.judge(mutant)
+            with lock:
+                done[index] = killer
+                report(mutant, killer)
+
+    threads = [threading.Thread(target=work, args=[bench]) for bench in benches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [(mutant, done[index]) for index, mutant in enumerate(chosen)]
+
+
+def explained(mutant):
+    return EQUIVALENT.get((mutant.file, re.sub(r", line \d+", "", mutant.what)))
+
+
+def verdict(mutant, killer):
+    if killer == BROKEN:
+        return BROKEN
+    if killer:
+        return f"killed by {killer}"
+    reason = explained(mutant)
+    return f"equivalent: {reason}" if reason else "SURVIVES"
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="", help="mutants whose file or description contains this")
+    parser.add_argument("--only", default="", help="mutants whose file or description contains this, or one of these, parted by `|`")
     parser.add_argument("--report", help="write a markdown table here")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--work", help="folder to work in (kept), instead of a temporary one")
+    parser.add_argument("--work", default=str(ROOT / "target/mutants"), help="folder to work in")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at once, each in a folder of its own")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    chosen = [m for m in mutants() if options.only in f"{m.file} {m.what}"]
+    parts = options.only.split("|")
+    chosen = [m for m in mutants() if any(part in f"{m.file} {m.what}" for part in parts)]
     if options.quick:
         planted = {bug[3] for bug in PLANTED}
         others = [m for m in chosen if m.what not in planted]
@@ -244,32 +374,30 @@ def main():
             print(mutant.file, "|", mutant.what)
         print(len(chosen), "mutants")
         return 0
-    folder = pathlib.Path(options.work or tempfile.mkdtemp(prefix="ndpool-mutants-"))
-    folder.mkdir(exist_ok=True)
-    copy_to(folder)
-    rows, survivors, start = [], 0, time.time()
-    taken = baseline(folder, sorted({binary for mutant in chosen for binary in MODELS[mutant.file]}))
-    for mutant in chosen:
-        target = folder / mutant.file.replace("src/kernel", "src/loom_model/kernel")
-        good = target.read_text()
-        if "loom_model/sync" in mutant.file:
-            text = next(p for p in PLANTED if p[3] == mutant.what)
-            target.write_text(good.replace(text[1], text[2]))
-        else:
-            target.write_text(mutant.source)
-        killer = run(folder, MODELS[mutant.file], taken)
-        target.write_text(good)
-        reason = EQUIVALENT.get((mutant.file, re.sub(r", line \d+", "", mutant.what)))
-        verdict = BROKEN if killer == BROKEN else f"killed by {killer}" if killer else f"equivalent: {reason}" if reason else "SURVIVES"
-        survivors += killer == BROKEN or not killer and not reason
-        rows.append((mutant.file, mutant.what, verdict))
-        print(f"{mutant.file}: {mutant.what}: {verdict}", flush=True)
-    if not options.work:
-        shutil.rmtree(folder)
+    start = time.time()
+    benches = [Bench(pathlib.Path(options.work).resolve() / str(job)) for job in range(options.jobs)]
+    binaries = sorted({binary for mutant in chosen for binary in MODELS[mutant.file]})
+    baselines = [threading.Thread(target=bench.build, args=[binaries[0]]) for bench in benches]
+    for thread in baselines:
+        thread.start()
+    for thread in baselines:
+        thread.join()
+    benches[0].baseline(binaries)
+    for bench in benches[1:]:
+        bench.taken = benches[0].taken
+    print(f"{len(benches[0].taken)} models pass without a mutant, {time.time() - start:.0f} s", flush=True)
+
+    def report(mutant, killer):
+        print(f"{mutant.file}: {mutant.what}: {verdict(mutant, killer)}", flush=True)
+
+    rows = campaign(chosen, benches, report)
+    survivors = sum(killer == BROKEN or not killer and not explained(mutant) for mutant, killer in rows)
     if options.report:
-        lines = ["| file | mutant | verdict |", "|---|---|---|"] + [f"| {a} | {b} | {c} |" for a, b, c in rows]
+        lines = ["| file | mutant | verdict |", "|---|---|---|"]
+        lines += [f"| {mutant.file} | {mutant.what} | {verdict(mutant, killer)} |" for mutant, killer in rows]
         pathlib.Path(options.report).write_text("\n".join(lines) + "\n")
-    print(f"{len(rows)} mutants, {survivors} unexplained survivors, {time.time() - start:.0f} s")
+    killed = sum(killer not in (None, BROKEN) for _, killer in rows)
+    print(f"{len(rows)} mutants, {killed} killed, {survivors} unexplained survivors, {time.time() - start:.0f} s")
     return 1 if survivors else 0
 
 
