@@ -34,6 +34,7 @@ MODELS = {
     "src/kernel/reach.rs": ["loom_reach"],
     "src/kernel/core.rs": ["loom_core"],
     "src/kernel/tiers.rs": ["loom_core", "loom_exchange"],
+    "src/kernel/ledger.rs": ["loom_exchange", "loom_core"],
     "src/kernel/arena.rs": ["loom_arena"],
     "src/kernel/slots.rs": ["loom_core", "loom_exchange"],
     "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
@@ -56,7 +57,7 @@ PLANTED = [
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - stands for what the other half makes this thread execute.\n    fence(Ordering::SeqCst);", "", "no light barrier"),
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - the pair of the fence in `light_barrier`.\n    fence(Ordering::SeqCst);", "", "no heavy barrier"),
     ("src/kernel/stack.rs", "(head & !INDEX_MASK).wrapping_add(TAG_ONE)", "head & !INDEX_MASK", "no tag"),
-    ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released()", "seen.is_released()", "no generation check"),
+    ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released() {", "seen.is_released() {", "no generation check"),
     ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released() || seen.is_saturated()", "seen.is_released() || seen.is_saturated()", "no generation check in a forced release"),
     ("src/kernel/state.rs", "if seen.generation() != generation || seen.is_released() {", "if seen.generation() != generation {", "upgrade of a released block"),
     ("src/kernel/count.rs", "if before == RELEASED && self.claim()", "if false", "no cure: the compensator does not claim"),
@@ -64,6 +65,24 @@ PLANTED = [
     ("src/kernel/reach.rs", "before & STEAL == 0\n", "before & STEAL != u32::MAX\n", "an exit that ignores a trimmer"),
     ("src/kernel/reach.rs", "while seen & DEAD == 0 {\n            // Ordering: Release, on", "while seen < u32::MAX {\n            // Ordering: Release, on", "an auditor that gives a left cache back"),
     ("src/kernel/reach.rs", "if seen & STEAL != 0 || !vacant {", "if !vacant {", "an adoption under a trimmer"),
+    ("src/kernel/state.rs", "if last == LAST_GENERATION {", "if last > LAST_GENERATION {", "a share after the last generation"),
+    ("src/kernel/state.rs", "retire: before.generation() == LAST_GENERATION,", "retire: false,", "no retirement at the last generation"),
+    ("src/kernel/state.rs", "retire: generation == LAST_GENERATION,", "retire: false,", "no retirement in a forced release"),
+    ("src/kernel/state.rs", "if before.stored() >= OWNERS_LIMIT as i32 - 1 {", "if before.stored() == i32::MAX {", "an owner added without a limit"),
+    ("src/kernel/state.rs", "if seen.stored() >= OWNERS_LIMIT as i32 - 1 {", "if seen.stored() == i32::MAX {", "an upgrade without a limit"),
+    ("src/kernel/state.rs", "if before.is_saturated() {", "if false {", "a release that lets an immortal word drift"),
+    ("src/kernel/state.rs", "|| seen.is_released() || seen.is_saturated() {", "|| seen.is_released() {", "a forced release of an immortal block"),
+    ("src/kernel/count.rs", "let next = if seen + 1 >= OWNERS_LIMIT {", "let next = if false {", "a count without a limit"),
+    ("src/kernel/count.rs", "            if is_negative(seen) {\n                return Err(Refused);\n            }\n", "", "an add to a released cell"),
+    ("src/kernel/lease.rs", "if generation < u64::from(super::tuning::LAST_GENERATION) {", "if generation <= u64::from(super::tuning::LAST_GENERATION) {", "a lease slot that never retires"),
+    ("src/kernel/lease.rs", "    if lease.word.load(Ordering::Acquire) != live {\n        return Err(Stray);\n    }\n", "", "no first look at a lease's generation"),
+    ("src/kernel/lease.rs", "    if lease.word.load(Ordering::Relaxed) != live {\n        return Err(Stray);\n    }\n", "", "no second look at a lease's generation"),
+    ("src/kernel/reserve.rs", ".filter(|&sum| sum <= limit)", ".filter(|&sum| sum <= usize::MAX)", "a charge without a limit"),
+    ("src/kernel/ledger.rs", "self.stocked.try_add(bytes as u64, policy.cap as u64)", "self.stocked.try_add(bytes as u64, u64::MAX)", "a depot without its cap"),
+    ("src/kernel/core.rs", "Ok(_) if self.life() == life => return true,", "Ok(_) => return true,", "a handle of another life of its core"),
+    ("src/kernel/core.rs", "if block.state.load().generation() >= super::tuning::LAST_GENERATION {", "if false {", "a block that dies at its last generation, and is used again"),
+    ("src/kernel/core.rs", "if self.closed.load(Ordering::Relaxed) != 0 {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
+    ("src/kernel/tiers.rs", "if cache.bias.renounce() {", "if false {", "a thread that registers does not give up a closed pool's cache"),
 ]
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
@@ -76,6 +95,15 @@ EQUIVALENT = {
         "the fence of the heavy barrier behind it acquires as well; where there is no barrier, nothing is taken",
     ("src/kernel/reach.rs", "close: Acquire -> Relaxed"):
         "as for steal",
+    ("src/kernel/reach.rs", "give_back: Acquire -> Relaxed"):
+        "an owner that finds its cache taken does not touch it before it exits, and what it did earlier "
+        "`wait_until_out` has shown",
+    ("src/kernel/reach.rs", "bury: AcqRel -> Acquire"):
+        "a forked child has one thread, which starts every later owner",
+    ("src/kernel/reach.rs", "bury: AcqRel -> Release"):
+        "a forked child has one thread, and fork ordered everything before it",
+    ("src/kernel/lease.rs", "end: Acquire -> Relaxed"):
+        "`peek`, just before, has acquired the same store of the word",
     ("src/kernel/reach.rs", "adopt: CAS -> load + store"):
         "only the slot's thread adopts, and a mark of the closer that it overwrites is made again by `renounce`, "
         "after the fence of `Core::register`",
@@ -159,8 +187,8 @@ def mutants():
             yield from exchanges(file, source)
     for file, text, replacement, what in PLANTED:
         source = (ROOT / file).read_text()
-        if text not in source:
-            sys.exit(f"{file} does not contain the text to plant `{what}` in")
+        if source.count(text) != 1:
+            sys.exit(f"{file} contains the text to plant `{what}` in {source.count(text)} times")
         yield Mutant(file, what, source.replace(text, replacement))
 
 

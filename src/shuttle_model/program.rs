@@ -407,6 +407,13 @@ impl<'w> Stage<'w> {
             places.cached, 0,
             "blocks stayed in a cache whose thread has left"
         );
+        let ledger = &core.ledger;
+        let in_use = ledger.held() - ledger.resting();
+        assert_eq!(
+            ledger.used(),
+            in_use,
+            "births are under way in a quiet pool"
+        );
         if core.is_closed() {
             assert_eq!(places.depot, 0, "blocks rest in a closed pool");
         }
