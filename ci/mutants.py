@@ -36,7 +36,7 @@ MODELS = {
     "src/kernel/tiers.rs": ["loom_core", "loom_exchange"],
     "src/kernel/ledger.rs": ["loom_exchange", "loom_core"],
     "src/kernel/arena.rs": ["loom_arena"],
-    "src/kernel/slots.rs": ["loom_core", "loom_exchange"],
+    "src/kernel/slots.rs": ["loom_slots", "loom_core", "loom_exchange"],
     "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
     "src/kernel/reserve.rs": ["loom_reserve"],
     "src/kernel/pagemap.rs": ["loom_pagemap"],
@@ -91,6 +91,12 @@ EQUIVALENT = {
         "an empty entry publishes nothing: who reads it looks no further",
     ("src/kernel/pagemap.rs", "each: Acquire -> Relaxed"):
         "the map is dropped by its only owner, whom something else has ordered after everybody",
+    ("src/kernel/arena.rs", "ensure: Acquire -> Relaxed"):
+        "a look whether the slab is there; `get` acquires before anything of it is touched",
+    ("src/kernel/arena.rs", "link: Acquire -> Relaxed"):
+        "an index comes out of a stack's head, whose load acquires, or from a claim, which did",
+    ("src/kernel/arena.rs", "drop: Acquire -> Relaxed"):
+        "the arena is dropped by its only owner, whom something else has ordered after everybody",
     ("src/kernel/reach.rs", "steal: Acquire -> Relaxed"):
         "the fence of the heavy barrier behind it acquires as well; where there is no barrier, nothing is taken",
     ("src/kernel/reach.rs", "close: Acquire -> Relaxed"):
