@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -87,30 +88,40 @@ PLANTED = [
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
 EQUIVALENT = {
-    ("src/kernel/pagemap.rs", "remove: Release -> Relaxed"):
+    ("src/kernel/pagemap.rs", "remove: 0: Release -> Relaxed"):
         "an empty entry publishes nothing: who reads it looks no further",
-    ("src/kernel/pagemap.rs", "each: Acquire -> Relaxed"):
+    ("src/kernel/pagemap.rs", "each: place: Acquire -> Relaxed"):
         "the map is dropped by its only owner, whom something else has ordered after everybody",
-    ("src/kernel/arena.rs", "ensure: Acquire -> Relaxed"):
+    ("src/kernel/core.rs", "open: closed: Release -> Relaxed"):
+        "who asks whether a pool is open holds a handle or a block of it, which shows it built",
+    ("src/kernel/core.rs", "drop_handle: no fence(Acquire)"):
+        "the fence in `close` acquires as well, and in a pool closed before the one in `drop_share`",
+    ("src/kernel/core.rs", "is_closed: closed: Acquire -> Relaxed"):
+        "as for `open`; and who sees it closed touches nothing but what its own block shows",
+    ("src/kernel/core.rs", "close: closed: AcqRel -> Acquire"):
+        "the fence behind it orders it against who puts something in; for the rest as for `is_closed`",
+    ("src/kernel/core.rs", "close: closed: AcqRel -> Release"):
+        "as above; and the closer holds a handle, which shows it the pool",
+    ("src/kernel/arena.rs", "ensure: slabs: Acquire -> Relaxed"):
         "a look whether the slab is there; `get` acquires before anything of it is touched",
-    ("src/kernel/arena.rs", "link: Acquire -> Relaxed"):
+    ("src/kernel/arena.rs", "link: slabs: Acquire -> Relaxed"):
         "an index comes out of a stack's head, whose load acquires, or from a claim, which did",
-    ("src/kernel/arena.rs", "drop: Acquire -> Relaxed"):
+    ("src/kernel/arena.rs", "drop: slab: Acquire -> Relaxed"):
         "the arena is dropped by its only owner, whom something else has ordered after everybody",
-    ("src/kernel/reach.rs", "steal: Acquire -> Relaxed"):
+    ("src/kernel/reach.rs", "steal: request: Acquire -> Relaxed"):
         "the fence of the heavy barrier behind it acquires as well; where there is no barrier, nothing is taken",
-    ("src/kernel/reach.rs", "close: Acquire -> Relaxed"):
+    ("src/kernel/reach.rs", "close: request: Acquire -> Relaxed"):
         "as for steal",
-    ("src/kernel/reach.rs", "give_back: Acquire -> Relaxed"):
+    ("src/kernel/reach.rs", "give_back: request: Acquire -> Relaxed on failure"):
         "an owner that finds its cache taken does not touch it before it exits, and what it did earlier "
         "`wait_until_out` has shown",
-    ("src/kernel/reach.rs", "bury: AcqRel -> Acquire"):
+    ("src/kernel/reach.rs", "bury: request: AcqRel -> Acquire"):
         "a forked child has one thread, which starts every later owner",
-    ("src/kernel/reach.rs", "bury: AcqRel -> Release"):
+    ("src/kernel/reach.rs", "bury: request: AcqRel -> Release"):
         "a forked child has one thread, and fork ordered everything before it",
-    ("src/kernel/lease.rs", "end: Acquire -> Relaxed"):
+    ("src/kernel/lease.rs", "end: word: Acquire -> Relaxed"):
         "`peek`, just before, has acquired the same store of the word",
-    ("src/kernel/reach.rs", "adopt: CAS -> load + store"):
+    ("src/kernel/reach.rs", "adopt: request: CAS -> load + store"):
         "only the slot's thread adopts, and a mark of the closer that it overwrites is made again by `renounce`, "
         "after the fence of `Core::register`",
 }
@@ -127,6 +138,15 @@ def product(source):
 
 def function_at(source, position):
     names = re.findall(r"\bfn (\w+)", source[:position])
+    return names[-1] if names else "?"
+
+
+OPERATION = r"(\w+)(?:\[[^\]]*\])*\s*\.\s*(?:load|store|swap|fetch_\w+|compare_exchange\w*)\("
+
+
+def atomic_at(source, position):
+    """Name of the atomic that the operation around `position` is on."""
+    names = re.findall(OPERATION, source[:position])
     return names[-1] if names else "?"
 
 
@@ -150,7 +170,10 @@ def orderings(file, source):
             if (is_store and weaker == "Acquire") or (is_load and weaker == "Release"):
                 continue
             mutated = source[:start] + f"Ordering::{weaker}" + source[end:]
-            yield Mutant(file, f"{where}: {match[1]} -> {weaker}", mutated)
+            # The second ordering of an exchange.
+            failure = " on failure" if re.search(r"Ordering::\w+,\s*$", source[:start]) else ""
+            atomic = atomic_at(source, start)
+            yield Mutant(file, f"{where}: {atomic}: {match[1]} -> {weaker}{failure}", mutated)
 
 
 def exchanges(file, source):
@@ -162,7 +185,7 @@ def exchanges(file, source):
             at += 1
         arguments = source[match.end():at - 1]
         line = source.count("\n", 0, match.start()) + 1
-        where = f"{function_at(source, match.start())}, line {line}"
+        where = f"{function_at(source, match.start())}, line {line}: {atomic_at(source, match.end())}"
         mutated = source[:match.start()] + f".torn_exchange({arguments})" + source[at:]
         yield Mutant(file, f"{where}: CAS -> load + store", mutated)
 
@@ -186,6 +209,19 @@ TORN = """
 
 
 def mutants():
+    """All of them; an explanation of a mutant that does not exist is an error."""
+    every = list(drawn_mutants())
+    known = {(mutant.file, key(mutant)) for mutant in every}
+    for stale in EQUIVALENT.keys() - known:
+        sys.exit(f"EQUIVALENT explains what is no mutant: {stale}")
+    return every
+
+
+def key(mutant):
+    return re.sub(r", line \d+", "", mutant.what)
+
+
+def drawn_mutants():
     for file in MODELS:
         source = (ROOT / file).read_text()
         if "loom_model" not in file:
@@ -268,6 +304,10 @@ def copy_to(folder):
 BROKEN = "DOES NOT BUILD, and so proves nothing"
 
 
+class Faulty(Exception):
+    """The campaign itself is at fault."""
+
+
 class Bench:
     """A copy of the crate, in which one mutant at a time is built and run."""
 
@@ -289,7 +329,7 @@ class Bench:
             artifact = json.loads(line)
             if artifact.get("executable") and artifact["target"]["name"] == binary:
                 return artifact["executable"], ""
-        sys.exit(f"cargo names no executable for {binary}")
+        raise Faulty(f"cargo names no executable for {binary}")
 
     def models(self, executable):
         listed = subprocess.run([executable, "--list"], cwd=self.folder, capture_output=True, text=True, check=True)
@@ -309,17 +349,16 @@ class Bench:
             process.wait()
             return None
 
-    def baseline(self, binaries):
-        """All models must pass without a mutant."""
-        for binary in binaries:
-            executable, said = self.build(binary)
-            if executable is None:
-                sys.exit(f"{binary} does not build without a mutant:\n{said[-4000:]}")
-            for model in self.models(executable):
-                start = time.time()
-                if not self.one(executable, model):
-                    sys.exit(f"{binary}::{model} fails without a mutant")
-                self.taken[binary, model] = time.time() - start
+    def baseline(self, binary):
+        """All models of a binary must pass without a mutant."""
+        executable, said = self.build(binary)
+        if executable is None:
+            raise Faulty(f"{binary} does not build without a mutant:\n{said[-4000:]}")
+        for model in self.models(executable):
+            start = time.time()
+            if not self.one(executable, model):
+                raise Faulty(f"{binary}::{model} fails without a mutant")
+            self.taken[binary, model] = time.time() - start
 
     def kill(self, binaries):
         """The name of a model that fails, or None. Tries the quick ones first, and before those the
@@ -352,31 +391,35 @@ class Bench:
         return killer
 
 
-def campaign(chosen, benches, report):
-    """Judges all mutants, on several benches at once; returns (mutant, killer) in the order given."""
-    waiting, done, lock = list(enumerate(chosen)), {}, threading.Lock()
+def campaign(items, benches, do, report):
+    """Does `do(bench, item)` for all items, on several benches at once; (item, result) in their order."""
+    waiting, done, lock = list(enumerate(items)), {}, threading.Lock()
 
     def work(bench):
         while True:
             with lock:
                 if not waiting:
                     return
-                index, mutant = waiting.pop(0)
-            killer = bench.judge(mutant)
+                index, item = waiting.pop(0)
+            try:
+                result = do(bench, item)
+            except Exception:
+                traceback.print_exc()
+                os._exit(2)  # What the others find out would mean nothing.
             with lock:
-                done[index] = killer
-                report(mutant, killer)
+                done[index] = result
+                report(item, result)
 
     threads = [threading.Thread(target=work, args=[bench]) for bench in benches]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [(mutant, done[index]) for index, mutant in enumerate(chosen)]
+    return [(item, done[index]) for index, item in enumerate(items)]
 
 
 def explained(mutant):
-    return EQUIVALENT.get((mutant.file, re.sub(r", line \d+", "", mutant.what)))
+    return EQUIVALENT.get((mutant.file, key(mutant)))
 
 
 def verdict(mutant, killer):
@@ -411,20 +454,17 @@ def main():
     start = time.time()
     benches = [Bench(pathlib.Path(options.work).resolve() / str(job)) for job in range(options.jobs)]
     binaries = sorted({binary for mutant in chosen for binary in MODELS[mutant.file]})
-    baselines = [threading.Thread(target=bench.build, args=[binaries[0]]) for bench in benches]
-    for thread in baselines:
-        thread.start()
-    for thread in baselines:
-        thread.join()
-    benches[0].baseline(binaries)
-    for bench in benches[1:]:
-        bench.taken = benches[0].taken
-    print(f"{len(benches[0].taken)} models pass without a mutant, {time.time() - start:.0f} s", flush=True)
+
+    taken = {}
+    for bench in benches:
+        bench.taken = taken
+    campaign(binaries, benches, Bench.baseline, lambda *_: None)
+    print(f"{len(taken)} models pass without a mutant, {time.time() - start:.0f} s", flush=True)
 
     def report(mutant, killer):
         print(f"{mutant.file}: {mutant.what}: {verdict(mutant, killer)}", flush=True)
 
-    rows = campaign(chosen, benches, report)
+    rows = campaign(chosen, benches, Bench.judge, report)
     survivors = sum(killer == BROKEN or not killer and not explained(mutant) for mutant, killer in rows)
     if options.report:
         lines = ["| file | mutant | verdict |", "|---|---|---|"]

@@ -415,6 +415,35 @@ fn an_upgrade_meets_another_life_of_the_core() {
     });
 }
 
+/// Somebody asks for a handle of a pool by a life that just begins, and learns of it by the count of
+/// handles alone.
+#[test]
+fn an_upgrade_meets_the_opening() {
+    let expected = ["upgraded", "too early"];
+    check("an_upgrade_meets_the_opening", &expected, || {
+        let universe = Universe::new();
+        let main = universe.pass_by();
+        let before = universe.open(10, 0);
+        let (index, life) = (before.index(), before.life() + 1);
+        main.drop_handle(before);
+        let other = spawn(&universe, move |universe| {
+            let core = universe.core(index);
+            let upgraded = core.upgrade(life);
+            if upgraded {
+                let thread = universe.pass_by();
+                thread.look(core);
+                thread.drop_handle(core);
+            }
+            upgraded
+        });
+        let core = universe.open(10, 0);
+        main.drop_handle(core);
+        let upgraded = other.join().unwrap();
+        assert_all_gone(&universe, 2);
+        outcome(if upgraded { "upgraded" } else { "too early" });
+    });
+}
+
 /// A block dies in its last generation, by its owner or by who held a handle: its control block is
 /// never used again, and the handle stays stale.
 #[test]
