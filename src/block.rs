@@ -26,6 +26,7 @@ use crate::source::Source;
 use crate::thread::{self, Place};
 use crate::trimmer;
 use crate::tuning::CLASSES;
+use crate::watch::Watch;
 
 /// A control block of the process.
 pub(crate) type Block = kernel::block::Block<Bound>;
@@ -100,6 +101,8 @@ pub(crate) const READ_ONLY: u8 = 1;
 pub(crate) const MAPPED: u8 = 2;
 /// Flag of a label: the block is out with a borrower that will bring a pointer back.
 pub(crate) const LENT: u8 = 4;
+/// Flag of a label: the block came back to a watched pool, which has seen to its contents.
+pub(crate) const RESTED: u8 = 8;
 
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
@@ -125,6 +128,8 @@ pub(crate) struct Bound {
     /// The interval of the background trimmer, if the pool has one.
     pub(crate) trimmer: Option<Duration>,
     pub(crate) clock: Clock,
+    /// The checks of the pool, if it has any; then no thread's hit path serves it.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl Bound {
@@ -321,14 +326,28 @@ pub(crate) unsafe fn give_slow(block: &'static Block) {
         }
         return;
     };
-    let cache = if label.class == UNCLASSED {
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
+    if let Some(watch) = &backing.watch {
+        // SAFETY: the caller's block, of this pool.
+        unsafe { watch.given(block) };
+    }
+    // SAFETY: the caller's block, given up.
+    unsafe { give_to_tiers(core, backing, block) };
+}
+
+/// Gives a block to the tiers of its pool.
+///
+/// # Safety
+/// The block, of the pool, is the caller's alone; the caller gives it up.
+unsafe fn give_to_tiers(core: &'static Core, backing: &Bound, block: &'static Block) {
+    // SAFETY: the caller's block.
+    let cache = if unsafe { block.label() }.class == UNCLASSED {
         None
     } else {
         // SAFETY: the block keeps the pool alive.
         unsafe { thread::cache(core) }
     };
-    // SAFETY: the block keeps the pool alive.
-    let backing = unsafe { core.backing() };
     // SAFETY: as above; the cache is this thread's, bound to the pool.
     unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's block, given up.
@@ -392,6 +411,11 @@ unsafe fn give_retired(block: &'static Block) {
             // SAFETY: the caller's block.
             match unsafe { core.as_ref() } {
                 Some(core) => {
+                    // SAFETY: the block keeps the pool alive.
+                    if let Some(watch) = &unsafe { core.backing() }.watch {
+                        // SAFETY: the caller's block, of this pool.
+                        unsafe { watch.given(block) };
+                    }
                     // SAFETY: the caller's block.
                     unsafe { core.death(block) };
                 }

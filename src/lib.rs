@@ -94,6 +94,7 @@ mod sync;
 mod thread;
 mod tiers;
 mod trimmer;
+mod watch;
 
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
@@ -119,6 +120,7 @@ pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError, Writable};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
+pub use watch::{CheckError, Checks, LeakLevel};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

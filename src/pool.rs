@@ -22,6 +22,7 @@ use crate::thread::{self, Place};
 use crate::tiers;
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
+use crate::watch::{Checks, Watch};
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -37,6 +38,8 @@ pub struct PoolBuilder {
     reuse: usize,
     interval: Duration,
     trimmer: Option<Duration>,
+    checks: Option<Checks>,
+    wipe: bool,
 }
 
 impl Default for PoolBuilder {
@@ -54,6 +57,8 @@ impl Default for PoolBuilder {
             reuse: constants::pool::REUSE_CLASSES,
             interval: constants::pool::INTERVAL,
             trimmer: None,
+            checks: None,
+            wipe: false,
         }
     }
 }
@@ -156,6 +161,25 @@ impl PoolBuilder {
         self
     }
 
+    /// Looks for misuse, at the price that `docs/diagnosis.md` names. Without this call the pool has
+    /// the checks of the environment variable `NDPOOL_CHECK` (see [`Checks::from_env`]); with
+    /// `Checks::new()` it has none.
+    #[must_use]
+    pub fn checks(mut self, checks: Checks) -> Self {
+        self.checks = Some(checks);
+        self
+    }
+
+    /// Overwrites every buffer with zeroes when its last owner goes: its whole capacity, so that
+    /// nobody who gets the memory later, or reads a core dump, finds what was in it. For secrets;
+    /// together with whatever [`checks`](Self::checks) there are. Memory that is not the pool's
+    /// own (from owners, mapped files) is left as it is.
+    #[must_use]
+    pub fn wipe_on_return(mut self) -> Self {
+        self.wipe = true;
+        self
+    }
+
     /// Opens the pool.
     ///
     /// # Panics
@@ -176,6 +200,10 @@ impl PoolBuilder {
     /// [`AllocErrorKind::BlocksExhausted`] if memory for its core is refused, or too many pools
     /// are open.
     pub fn try_build(self) -> Result<Pool, AllocError> {
+        let mut checks = self.checks.unwrap_or_else(Checks::from_env);
+        if self.wipe {
+            checks = checks.wipe();
+        }
         let classes = match class::of(self.max_class.max(1)) {
             class if class < CLASSES => class + 1,
             _ => CLASSES,
@@ -205,6 +233,7 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
+            watch: Watch::for_checks(checks),
         };
         trimmer::prepare_for_fork();
         // SAFETY: the world is a static.

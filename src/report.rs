@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::sync::Counter;
+use crate::watch::CheckError;
 
 /// Something went wrong where there is no caller to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,11 @@ pub enum Report {
         /// Bytes that the block holds.
         capacity: usize,
     },
+    /// The environment variable `NDPOOL_CHECK` has a word that is no check.
+    UnknownCheck {
+        /// The word.
+        word: String,
+    },
 }
 
 impl fmt::Display for Report {
@@ -60,6 +66,9 @@ impl fmt::Display for Report {
                 f,
                 "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}"
             ),
+            Self::UnknownCheck { word } => {
+                write!(f, "NDPOOL_CHECK: {}", CheckError { word: word.clone() })
+            }
         }
     }
 }
