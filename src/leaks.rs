@@ -60,10 +60,15 @@ pub struct Retained {
 
 impl LeakReport {
     fn new(level: LeakLevel, outstanding: Vec<Outstanding>) -> Self {
-        let mut places: HashMap<Option<Site>, usize> = HashMap::new();
+        // Sites are resolved once each; those of an unrolled loop have the same lines.
+        let mut sites: HashMap<Option<Site>, usize> = HashMap::new();
+        let mut places: HashMap<Vec<String>, usize> = HashMap::new();
         let mut groups: Vec<LeakGroup> = Vec::new();
         for it in outstanding {
-            let place = *places.entry(it.site.clone()).or_insert(groups.len());
+            let place = *sites.entry(it.site.clone()).or_insert_with(|| {
+                let callers = it.site.as_ref().map_or_else(Vec::new, Site::callers);
+                *places.entry(callers).or_insert(groups.len())
+            });
             if place == groups.len() {
                 groups.push(LeakGroup {
                     site: it.site,
@@ -193,10 +198,12 @@ impl fmt::Display for LeakReport {
                 || "-".to_owned(),
                 |view| format!("{} of {}", Bytes(view.seen), Bytes(view.retained)),
             );
-            let site = group
-                .site
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), Site::caller);
+            let callers = group.site.as_ref().map_or_else(Vec::new, Site::callers);
+            let site = match &callers[..] {
+                [] => "-".to_owned(),
+                [caller] => caller.clone(),
+                [caller, next, ..] => format!("{caller}, from {next}"),
+            };
             write!(
                 f,
                 "\n{:>7} {:>9} {:>9} {:>9} {view:>20}  {site}",

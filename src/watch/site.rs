@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::constants::watch::FRAMES;
@@ -30,11 +30,15 @@ pub struct History {
 struct Function {
     name: String,
     /// File and line.
-    place: Option<String>,
+    place: Option<(PathBuf, u32)>,
 }
 
 /// Crates whose frames are not a buffer's site.
 const INNER: [&str; 5] = ["ndpool", "core", "alloc", "std", "backtrace"];
+/// Where the files of this crate are.
+const OWN_FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+/// What the paths of the standard library's files, and of the unwinder's, contain.
+const INNER_FILES: [&str; 3] = ["/rustc/", "/library/", "/backtrace-"];
 
 impl Site {
     /// The caller's stack, [`FRAMES`] deep at most.
@@ -63,15 +67,25 @@ impl Site {
     /// or an address where the program has no debug information.
     #[must_use]
     pub fn caller(&self) -> String {
+        self.callers().swap_remove(0)
+    }
+
+    /// Every function as [`caller`](Self::caller) shows it, innermost first; at least one. Two sites
+    /// may have the same, where a loop was unrolled.
+    #[must_use]
+    pub fn callers(&self) -> Vec<String> {
         let functions = self.functions();
-        match functions.iter().find(|function| !function.is_inner()) {
-            Some(Function {
-                name,
-                place: Some(place),
-            }) => format!("{name} ({place})"),
-            Some(Function { name, place: None }) => name.clone(),
-            None => format!("{:#x}", self.0.last().copied().unwrap_or(0)),
+        let outer = functions.iter().filter(|function| !function.is_inner());
+        let mut callers: Vec<_> = outer
+            .map(|function| match function.line() {
+                Some(line) => format!("{} ({line})", function.name),
+                None => function.name.clone(),
+            })
+            .collect();
+        if callers.is_empty() {
+            callers.push(format!("{:#x}", self.0.last().copied().unwrap_or(0)));
         }
+        callers
     }
 
     /// Every function on the stack, innermost first; inlined ones too.
@@ -83,10 +97,9 @@ impl Site {
             backtrace::resolve(call, |symbol| {
                 let Some(name) = symbol.name() else { return };
                 let line = symbol.lineno().unwrap_or(0);
-                let place = symbol.filename().map(|file| (short(file), line));
                 functions.push(Function {
                     name: format!("{name:#}"),
-                    place: place.map(|(file, line)| format!("{file}:{line}")),
+                    place: symbol.filename().map(|file| (file.to_owned(), line)),
                 });
             });
         }
@@ -94,15 +107,29 @@ impl Site {
     }
 }
 
-/// The last three parts of a path.
-fn short(path: &Path) -> String {
-    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-    parts[parts.len().saturating_sub(3)..].join("/")
-}
-
 impl Function {
-    /// Whether the function is this crate's or the standard library's.
+    /// The last three parts of the file's path, and the line.
+    fn line(&self) -> Option<String> {
+        let (path, line) = self.place.as_ref()?;
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+        let file = parts[parts.len().saturating_sub(3)..].join("/");
+        Some(format!("{file}:{line}"))
+    }
+
+    /// Whether the function is this crate's or the standard library's: by its file, since inlined
+    /// functions may have no more than their bare name; else by its path.
     fn is_inner(&self) -> bool {
+        if let Some((path, _)) = &self.place {
+            let text = path.to_string_lossy();
+            return path.starts_with(OWN_FILES)
+                || INNER_FILES.iter().any(|inner| text.contains(inner))
+                || self.has_inner_path();
+        }
+        self.has_inner_path() || !self.name.contains("::")
+    }
+
+    /// Whether the path of the function's name is this crate's or the standard library's.
+    fn has_inner_path(&self) -> bool {
         let of = |path: &str| {
             let path = path.trim_start_matches(['<', '&', '*', '[', '(']);
             let path = path.trim_start_matches("mut ").trim_start_matches("dyn ");
@@ -115,7 +142,7 @@ impl Function {
             // A trait's own method, on a type whose path is not told.
             Some((of_type, of_trait)) if !of_type.contains("::") => of(of_trait),
             Some((of_type, _)) => of(of_type),
-            None => of(&self.name) || !self.name.contains("::"),
+            None => of(&self.name),
         }
     }
 }
@@ -125,10 +152,10 @@ impl fmt::Display for Site {
         if !f.alternate() {
             return f.pad(&self.caller());
         }
-        for (depth, Function { name, place }) in self.functions().iter().enumerate() {
-            write!(f, "\n  {depth:>2}: {name}")?;
-            if let Some(place) = place {
-                write!(f, "\n        at {place}")?;
+        for (depth, function) in self.functions().iter().enumerate() {
+            write!(f, "\n  {depth:>2}: {}", function.name)?;
+            if let Some(line) = function.line() {
+                write!(f, "\n        at {line}")?;
             }
         }
         Ok(())
@@ -185,6 +212,17 @@ mod tests {
                 place: None,
             };
             assert_eq!(function.is_inner(), inner, "{name}");
+        }
+        for (file, inner) in [
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/src/pool.rs"), true),
+            ("/rustc/0123/library/core/src/ops/function.rs", true),
+            ("/home/me/app/src/pool.rs", false),
+        ] {
+            let function = Function {
+                name: "bare".to_owned(),
+                place: Some((file.into(), 1)),
+            };
+            assert_eq!(function.is_inner(), inner, "{file}");
         }
     }
 }
