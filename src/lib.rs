@@ -77,6 +77,7 @@ mod handle;
 pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
+mod leaks;
 #[cfg(feature = "loom")]
 #[doc(hidden)]
 pub mod loom_model;
@@ -94,6 +95,7 @@ mod sync;
 mod thread;
 mod tiers;
 mod trimmer;
+mod watch;
 
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
@@ -112,6 +114,7 @@ pub use constants::pool::MIN_ALIGN;
 pub use element::Element;
 pub use error::{AllocError, AllocErrorKind};
 pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
+pub use leaks::{LeakGroup, LeakReport, Retained};
 #[cfg(feature = "ndarray")]
 #[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
 pub use ndpool_macros::scoped;
@@ -119,6 +122,7 @@ pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError, Writable};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
+pub use watch::{CheckError, Checks, History, LeakLevel, Site};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

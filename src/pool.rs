@@ -22,6 +22,7 @@ use crate::thread::{self, Place};
 use crate::tiers;
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
+use crate::watch::{self, Checks, Watch};
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -37,6 +38,8 @@ pub struct PoolBuilder {
     reuse: usize,
     interval: Duration,
     trimmer: Option<Duration>,
+    checks: Option<Checks>,
+    wipe: bool,
 }
 
 impl Default for PoolBuilder {
@@ -54,6 +57,8 @@ impl Default for PoolBuilder {
             reuse: constants::pool::REUSE_CLASSES,
             interval: constants::pool::INTERVAL,
             trimmer: None,
+            checks: None,
+            wipe: false,
         }
     }
 }
@@ -156,6 +161,25 @@ impl PoolBuilder {
         self
     }
 
+    /// Looks for misuse, at the price that `docs/diagnosis.md` names. Without this call the pool has
+    /// the checks of the environment variable `NDPOOL_CHECK` (see [`Checks::from_env`]); with
+    /// `Checks::new()` it has none.
+    #[must_use]
+    pub fn checks(mut self, checks: Checks) -> Self {
+        self.checks = Some(checks);
+        self
+    }
+
+    /// Overwrites every buffer with zeroes when its last owner goes: its whole capacity, so that
+    /// nobody who gets the memory later, or reads a core dump, finds what was in it. For secrets;
+    /// together with whatever [`checks`](Self::checks) there are. Memory that is not the pool's
+    /// own (from owners, mapped files) is left as it is.
+    #[must_use]
+    pub fn wipe_on_return(mut self) -> Self {
+        self.wipe = true;
+        self
+    }
+
     /// Opens the pool.
     ///
     /// # Panics
@@ -174,21 +198,29 @@ impl PoolBuilder {
     ///
     /// # Errors
     /// [`AllocErrorKind::BlocksExhausted`] if memory for its core is refused, or too many pools
-    /// are open.
+    /// are open; [`AllocErrorKind::Unsupported`] if its checks cannot be had on this system.
     pub fn try_build(self) -> Result<Pool, AllocError> {
+        let mut checks = self.checks.unwrap_or_else(Checks::from_env);
+        if self.wipe {
+            checks = checks.wipe();
+        }
         let classes = match class::of(self.max_class.max(1)) {
             class if class < CLASSES => class + 1,
             _ => CLASSES,
         };
+        let source = match watch::source_for(checks)? {
+            Some(guarded) => guarded,
+            None => self.source,
+        };
         let mut charges = Box::new([0; CLASSES]);
         let mut rounds = Box::new([0; CLASSES]);
         for class in 0..classes {
-            let charge = self.source.footprint(block::class_layout(class));
+            let charge = source.footprint(block::class_layout(class));
             charges[class] = charge;
             rounds[class] = rounds_of(charge, self.budget);
         }
         let bound = Bound {
-            source: self.source,
+            source,
             policy: Policy {
                 slack: (self.slack * 1024.0) as u64,
                 window: self.window,
@@ -205,6 +237,7 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
+            watch: Watch::for_checks(checks),
         };
         trimmer::prepare_for_fork();
         // SAFETY: the world is a static.
@@ -343,10 +376,14 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Gives every resting block back to its source, from the depot and from every thread's cache,
+    /// Gives every resting block back to its source, from a quarantine, the depot and from every thread's cache,
     /// idle ones included; returns the bytes. May wait for another trim; no allocating thread is
     /// made to wait.
     pub fn trim(&self) -> usize {
+        // SAFETY: `self` is a handle.
+        if let Some(watch) = &unsafe { self.core.backing() }.watch {
+            watch.drain();
+        }
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.trim(thread::existing_cache(self.core)) }
     }

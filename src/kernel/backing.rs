@@ -42,6 +42,8 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn is_unattended(&self) -> bool {
         false
     }
+    /// The pool has closed: what the binding itself keeps of it comes home. Does not unwind.
+    fn closed(&self) {}
     /// The pool's last share is gone. Does not unwind.
     fn end(self) {}
     /// Gives a payload back to its source. Does not unwind.
