@@ -14,7 +14,7 @@ use crate::class;
 use crate::clock::Clock;
 use crate::constants;
 use crate::kernel;
-use crate::kernel::backing::Backing;
+use crate::kernel::backing::{Backing, Note};
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
 use crate::kernel::lease::Lease;
@@ -23,7 +23,11 @@ use crate::kernel::pagemap::PageMap;
 use crate::kernel::state::Released;
 use crate::report::{self, Report};
 use crate::source::Source;
+#[cfg(feature = "tracing")]
+use crate::telemetry;
 use crate::thread::{self, Place};
+use crate::timeline::EventKind;
+use crate::timeline::ring::Ring;
 use crate::trimmer;
 use crate::tuning::CLASSES;
 
@@ -125,6 +129,8 @@ pub(crate) struct Bound {
     /// The interval of the background trimmer, if the pool has one.
     pub(crate) trimmer: Option<Duration>,
     pub(crate) clock: Clock,
+    /// Where events are recorded, if anywhere.
+    pub(crate) timeline: Option<Box<Ring>>,
 }
 
 impl Bound {
@@ -144,6 +150,16 @@ impl Bound {
         guarded(|| freed = reclaim(bytes));
         RECLAIMING.set(false);
         freed
+    }
+
+    /// A request for `bytes` bytes was turned down, by the limit or by the source.
+    #[cold]
+    pub(crate) fn turned_down(&self, kind: EventKind, bytes: usize) {
+        if let Some(timeline) = &self.timeline {
+            timeline.record(kind, UNCLASSED, 0, bytes);
+        }
+        #[cfg(feature = "tracing")]
+        guarded(|| telemetry::spans::turned_down(kind, bytes));
     }
 
     /// Largest class whose resting blocks may serve a request of `class`.
@@ -206,6 +222,14 @@ impl Backing for Bound {
         if self.trimmer.is_some() {
             trimmer::stirred();
         }
+    }
+
+    fn note(&self, note: Note) {
+        if let Some(timeline) = &self.timeline {
+            timeline.note(note);
+        }
+        #[cfg(feature = "tracing")]
+        guarded(|| telemetry::spans::note(note));
     }
 
     fn end(self) {

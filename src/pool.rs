@@ -17,9 +17,13 @@ use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
 use crate::source::{Os, Source};
+use crate::report::{self, Report};
+use crate::snapshot::Snapshot;
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
+use crate::timeline::ring::Ring;
+use crate::timeline::{self, Recording, Timeline};
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
 
@@ -37,6 +41,7 @@ pub struct PoolBuilder {
     reuse: usize,
     interval: Duration,
     trimmer: Option<Duration>,
+    timeline: Option<Timeline>,
 }
 
 impl Default for PoolBuilder {
@@ -54,6 +59,7 @@ impl Default for PoolBuilder {
             reuse: constants::pool::REUSE_CLASSES,
             interval: constants::pool::INTERVAL,
             trimmer: None,
+            timeline: None,
         }
     }
 }
@@ -156,6 +162,15 @@ impl PoolBuilder {
         self
     }
 
+    /// Keeps the pool's last events, for [`Pool::timeline`] (it keeps none). The variable
+    /// `NDPOOL_TIMELINE` of the environment, where it is set, decides instead; a malformed one is
+    /// reported, see [`report::Report::BadSetting`].
+    #[must_use]
+    pub fn timeline(mut self, timeline: Timeline) -> Self {
+        self.timeline = Some(timeline);
+        self
+    }
+
     /// Opens the pool.
     ///
     /// # Panics
@@ -205,6 +220,7 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
+            timeline: timeline_of(self.timeline).map(|timeline| Box::new(Ring::new(&timeline))),
         };
         trimmer::prepare_for_fork();
         // SAFETY: the world is a static.
@@ -223,6 +239,21 @@ impl PoolBuilder {
             core,
             place: Place::of(core),
         })
+    }
+}
+
+/// The timeline that a pool keeps: the environment's word goes before the program's.
+fn timeline_of(told: Option<Timeline>) -> Option<Timeline> {
+    match Timeline::from_env() {
+        Ok(Some(timeline)) => Some(timeline),
+        Ok(None) => told,
+        Err(error) => {
+            report::emit(&Report::BadSetting {
+                variable: timeline::VARIABLE,
+                word: error.word,
+            });
+            told
+        }
     }
 }
 
@@ -363,6 +394,30 @@ impl Pool {
     pub fn stats(&self) -> Stats {
         // SAFETY: `self` is a handle of the pool.
         unsafe { Stats::of(self.core) }
+    }
+
+    /// The pool's configuration and statistics in one value that can be written down: it is
+    /// [`serde::Serialize`](https://docs.rs/serde) with the feature `serde`.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        // SAFETY: `self` is a handle of the pool.
+        let backing = unsafe { self.core.backing() };
+        Snapshot::of(self.core.life(), backing, self.stats())
+    }
+
+    /// Drains the pool's timeline: the events since the last call, or since the pool was opened, up
+    /// to now. `None` if the pool keeps none. Waits for nobody; of two callers at once each gets a
+    /// part.
+    #[must_use]
+    pub fn timeline(&self) -> Option<Recording> {
+        // SAFETY: `self` is a handle of the pool.
+        let backing = unsafe { self.core.backing() };
+        let ring = backing.timeline.as_deref()?;
+        let limit = backing.policy.limit;
+        let limit = (limit < usize::MAX).then_some(limit);
+        Some(Recording::of(ring, self.core.life(), limit, || {
+            self.stats()
+        }))
     }
 
     /// Births so far, births and exchanges so far, and bytes held now: what a check of the

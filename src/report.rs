@@ -18,6 +18,13 @@ pub enum Report {
     /// A source's or an owner's release code panicked. The block is dead all the same, and the
     /// accounting is right.
     ReleasePanicked,
+    /// A variable of the environment is malformed; it is passed over.
+    BadSetting {
+        /// The variable.
+        variable: &'static str,
+        /// The word that is none.
+        word: String,
+    },
     /// A pointer was deallocated that no pool of this process has handed out.
     ForeignPointer {
         /// The address.
@@ -45,6 +52,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ReleasePanicked => write!(f, "release code of a source or an owner panicked"),
+            Self::BadSetting { variable, word } => {
+                write!(f, "{variable}: `{word}` is not understood")
+            }
             Self::ForeignPointer { address } => {
                 write!(f, "deallocated {address:#x}, which no pool has handed out")
             }

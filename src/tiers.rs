@@ -19,6 +19,7 @@ use crate::kernel::core::BirthError;
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};
+use crate::timeline::EventKind;
 use crate::trimmer;
 
 /// A block that was just taken, with what a drop needs to know.
@@ -324,6 +325,9 @@ unsafe fn birth(
         }
         Err(error) => {
             core.ledger.unborn(charge);
+            if matches!(error, BirthError::NoMemory(_)) {
+                backing.turned_down(EventKind::Failure, layout.size());
+            }
             Err(birth_error(error, layout.size(), layout.align()))
         }
     }
@@ -379,6 +383,8 @@ unsafe fn admit(
 
 #[cold]
 fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> AllocError {
+    let limit = backing.policy.limit;
+    backing.turned_down(EventKind::Refusal { limit }, layout.size());
     let resting = core.ledger.resting().min(reserved);
     AllocError::new(
         AllocErrorKind::LimitExceeded,
@@ -386,7 +392,7 @@ fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> All
         layout.align(),
         NAME,
     )
-    .with_limit(reserved - resting, resting, backing.policy.limit)
+    .with_limit(reserved - resting, resting, limit)
 }
 
 /// A block for memory that belongs to no pool.
