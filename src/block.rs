@@ -30,6 +30,7 @@ use crate::timeline::EventKind;
 use crate::timeline::ring::Ring;
 use crate::trimmer;
 use crate::tuning::CLASSES;
+use crate::watch::Watch;
 
 /// A control block of the process.
 pub(crate) type Block = kernel::block::Block<Bound>;
@@ -104,6 +105,8 @@ pub(crate) const READ_ONLY: u8 = 1;
 pub(crate) const MAPPED: u8 = 2;
 /// Flag of a label: the block is out with a borrower that will bring a pointer back.
 pub(crate) const LENT: u8 = 4;
+/// Flag of a label: the block came back to a watched pool, which has seen to its contents.
+pub(crate) const RESTED: u8 = 8;
 
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
@@ -130,7 +133,9 @@ pub(crate) struct Bound {
     pub(crate) trimmer: Option<Duration>,
     pub(crate) clock: Clock,
     /// Where events are recorded, if anywhere.
-    pub(crate) timeline: Option<Box<Ring>>,
+    pub(crate) timeline: Option<Ring>,
+    /// The checks of the pool, if it has any, or if its timeline records operations; then no thread's hit path serves it.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl Bound {
@@ -152,6 +157,20 @@ impl Bound {
         freed
     }
 
+    /// A block was given to a user or comes back from one: recorded if the timeline wants it.
+    ///
+    /// # Safety
+    /// The block, of this pool, is the caller's.
+    pub(crate) unsafe fn operated(&self, kind: EventKind, block: &Block) {
+        if let Some(timeline) = self.timeline.as_ref().filter(|it| it.wants_operations()) {
+            // SAFETY: the caller's block.
+            let label = unsafe { block.label() };
+            // SAFETY: as above.
+            let bytes = unsafe { block.payload(|payload| self.charge(label, payload)) };
+            timeline.record(kind, label.class, 1, bytes);
+        }
+    }
+
     /// A request for `bytes` bytes was turned down, by the limit or by the source.
     #[cold]
     pub(crate) fn turned_down(&self, kind: EventKind, bytes: usize) {
@@ -159,7 +178,7 @@ impl Bound {
             timeline.record(kind, UNCLASSED, 0, bytes);
         }
         #[cfg(feature = "tracing")]
-        guarded(|| telemetry::spans::turned_down(kind, bytes));
+        guarded(|| telemetry::events::turned_down(kind, bytes));
     }
 
     /// Largest class whose resting blocks may serve a request of `class`.
@@ -229,7 +248,7 @@ impl Backing for Bound {
             timeline.note(note);
         }
         #[cfg(feature = "tracing")]
-        guarded(|| telemetry::spans::note(note));
+        guarded(|| telemetry::events::note(note));
     }
 
     fn end(self) {
@@ -345,14 +364,30 @@ pub(crate) unsafe fn give_slow(block: &'static Block) {
         }
         return;
     };
-    let cache = if label.class == UNCLASSED {
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
+    if let Some(watch) = &backing.watch {
+        // SAFETY: the caller's block, of this pool.
+        unsafe { watch.given(block) };
+    }
+    // SAFETY: the caller's block, given up.
+    unsafe { give_to_tiers(core, backing, block) };
+}
+
+/// Gives a block to the tiers of its pool.
+///
+/// # Safety
+/// The block, of the pool, is the caller's alone; the caller gives it up.
+unsafe fn give_to_tiers(core: &'static Core, backing: &Bound, block: &'static Block) {
+    // SAFETY: the caller's block.
+    unsafe { backing.operated(EventKind::Drop, block) };
+    // SAFETY: the caller's block.
+    let cache = if unsafe { block.label() }.class == UNCLASSED {
         None
     } else {
         // SAFETY: the block keeps the pool alive.
         unsafe { thread::cache(core) }
     };
-    // SAFETY: the block keeps the pool alive.
-    let backing = unsafe { core.backing() };
     // SAFETY: as above; the cache is this thread's, bound to the pool.
     unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's block, given up.
@@ -416,6 +451,14 @@ unsafe fn give_retired(block: &'static Block) {
             // SAFETY: the caller's block.
             match unsafe { core.as_ref() } {
                 Some(core) => {
+                    // SAFETY: the block keeps the pool alive.
+                    let backing = unsafe { core.backing() };
+                    if let Some(watch) = &backing.watch {
+                        // SAFETY: the caller's block, of this pool.
+                        unsafe { watch.given(block) };
+                    }
+                    // SAFETY: as above.
+                    unsafe { backing.operated(EventKind::Drop, block) };
                     // SAFETY: the caller's block.
                     unsafe { core.death(block) };
                 }

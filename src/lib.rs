@@ -98,6 +98,7 @@ mod thread;
 mod tiers;
 pub mod timeline;
 mod trimmer;
+mod watch;
 
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
@@ -124,6 +125,7 @@ pub use shared::{SharedBuffer, ViewError, Writable};
 pub use snapshot::{Settings, Snapshot};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
+pub use watch::{CheckError, Checks, LeakLevel};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

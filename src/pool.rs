@@ -17,15 +17,15 @@ use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
 use crate::source::{Os, Source};
-use crate::report::{self, Report};
 use crate::snapshot::Snapshot;
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
 use crate::timeline::ring::Ring;
-use crate::timeline::{self, Recording, Timeline};
+use crate::timeline::{Recording, Timeline};
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
+use crate::watch::{Checks, Watch};
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -42,6 +42,8 @@ pub struct PoolBuilder {
     interval: Duration,
     trimmer: Option<Duration>,
     timeline: Option<Timeline>,
+    checks: Option<Checks>,
+    wipe: bool,
 }
 
 impl Default for PoolBuilder {
@@ -60,6 +62,8 @@ impl Default for PoolBuilder {
             interval: constants::pool::INTERVAL,
             trimmer: None,
             timeline: None,
+            checks: None,
+            wipe: false,
         }
     }
 }
@@ -162,12 +166,30 @@ impl PoolBuilder {
         self
     }
 
-    /// Keeps the pool's last events, for [`Pool::timeline`] (it keeps none). The variable
-    /// `NDPOOL_TIMELINE` of the environment, where it is set, decides instead; a malformed one is
-    /// reported, see [`report::Report::BadSetting`].
+    /// Keeps the pool's last events, for [`Pool::timeline`]. Without this call the pool keeps a
+    /// timeline if the environment variable `NDPOOL_TIMELINE` says so (see [`Timeline::from_env`]).
     #[must_use]
     pub fn timeline(mut self, timeline: Timeline) -> Self {
         self.timeline = Some(timeline);
+        self
+    }
+
+    /// Looks for misuse, at the price that `docs/diagnosis.md` names. Without this call the pool has
+    /// the checks of the environment variable `NDPOOL_CHECK` (see [`Checks::from_env`]); with
+    /// `Checks::new()` it has none.
+    #[must_use]
+    pub fn checks(mut self, checks: Checks) -> Self {
+        self.checks = Some(checks);
+        self
+    }
+
+    /// Overwrites every buffer with zeroes when its last owner goes: its whole capacity, so that
+    /// nobody who gets the memory later, or reads a core dump, finds what was in it. For secrets;
+    /// together with whatever [`checks`](Self::checks) there are. Memory that is not the pool's
+    /// own (from owners, mapped files) is left as it is.
+    #[must_use]
+    pub fn wipe_on_return(mut self) -> Self {
+        self.wipe = true;
         self
     }
 
@@ -191,6 +213,12 @@ impl PoolBuilder {
     /// [`AllocErrorKind::BlocksExhausted`] if memory for its core is refused, or too many pools
     /// are open.
     pub fn try_build(self) -> Result<Pool, AllocError> {
+        let mut checks = self.checks.unwrap_or_else(Checks::from_env);
+        if self.wipe {
+            checks = checks.wipe();
+        }
+        let timeline = self.timeline.or_else(Timeline::from_env);
+        let timeline = timeline.as_ref().map(Ring::new);
         let classes = match class::of(self.max_class.max(1)) {
             class if class < CLASSES => class + 1,
             _ => CLASSES,
@@ -220,7 +248,8 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
-            timeline: timeline_of(self.timeline).map(|timeline| Box::new(Ring::new(&timeline))),
+            watch: Watch::new(checks, timeline.as_ref().is_some_and(Ring::wants_operations)),
+            timeline,
         };
         trimmer::prepare_for_fork();
         // SAFETY: the world is a static.
@@ -239,21 +268,6 @@ impl PoolBuilder {
             core,
             place: Place::of(core),
         })
-    }
-}
-
-/// The timeline that a pool keeps: the environment's word goes before the program's.
-fn timeline_of(told: Option<Timeline>) -> Option<Timeline> {
-    match Timeline::from_env() {
-        Ok(Some(timeline)) => Some(timeline),
-        Ok(None) => told,
-        Err(error) => {
-            report::emit(&Report::BadSetting {
-                variable: timeline::VARIABLE,
-                word: error.word,
-            });
-            told
-        }
     }
 }
 
@@ -412,7 +426,7 @@ impl Pool {
     pub fn timeline(&self) -> Option<Recording> {
         // SAFETY: `self` is a handle of the pool.
         let backing = unsafe { self.core.backing() };
-        let ring = backing.timeline.as_deref()?;
+        let ring = backing.timeline.as_ref()?;
         let limit = backing.policy.limit;
         let limit = (limit < usize::MAX).then_some(limit);
         Some(Recording::of(ring, self.core.life(), limit, || {

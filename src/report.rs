@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering;
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::sync::Counter;
+use crate::timeline::TimelineError;
+use crate::watch::CheckError;
 
 /// Something went wrong where there is no caller to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +20,9 @@ pub enum Report {
     /// A source's or an owner's release code panicked. The block is dead all the same, and the
     /// accounting is right.
     ReleasePanicked,
-    /// A variable of the environment is malformed; it is passed over.
-    BadSetting {
-        /// The variable.
-        variable: &'static str,
-        /// The word that is none.
+    /// The environment variable `NDPOOL_TIMELINE` has a word that it cannot have.
+    BadTimeline {
+        /// The word.
         word: String,
     },
     /// A pointer was deallocated that no pool of this process has handed out.
@@ -46,14 +46,20 @@ pub enum Report {
         /// Bytes that the block holds.
         capacity: usize,
     },
+    /// The environment variable `NDPOOL_CHECK` has a word that is no check.
+    UnknownCheck {
+        /// The word.
+        word: String,
+    },
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ReleasePanicked => write!(f, "release code of a source or an owner panicked"),
-            Self::BadSetting { variable, word } => {
-                write!(f, "{variable}: `{word}` is not understood")
+            Self::BadTimeline { word } => {
+                let error = TimelineError { word: word.clone() };
+                write!(f, "NDPOOL_TIMELINE: {error}")
             }
             Self::ForeignPointer { address } => {
                 write!(f, "deallocated {address:#x}, which no pool has handed out")
@@ -70,6 +76,9 @@ impl fmt::Display for Report {
                 f,
                 "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}"
             ),
+            Self::UnknownCheck { word } => {
+                write!(f, "NDPOOL_CHECK: {}", CheckError { word: word.clone() })
+            }
         }
     }
 }

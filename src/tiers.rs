@@ -167,6 +167,28 @@ pub(crate) unsafe fn take_slow(
 ) -> Result<Taken, AllocError> {
     // SAFETY: the caller's promise.
     let backing = unsafe { core.backing() };
+    // SAFETY: the caller's promise.
+    let taken = unsafe { take_from_tiers(core, backing, bytes, align, zeroed) }?;
+    if let Some(watch) = &backing.watch {
+        // SAFETY: just taken from this pool.
+        unsafe { watch.taken(taken.block, bytes, align) };
+    }
+    // SAFETY: as above.
+    unsafe { backing.operated(EventKind::Allocate, taken.block) };
+    Ok(taken)
+}
+
+/// A block from the tiers, or a new one.
+///
+/// # Safety
+/// As [`take_slow`].
+unsafe fn take_from_tiers(
+    core: &'static Core,
+    backing: &Bound,
+    bytes: usize,
+    align: usize,
+    zeroed: bool,
+) -> Result<Taken, AllocError> {
     if bytes == 0 {
         // SAFETY: the caller's promise.
         return unsafe { empty(core, align) };

@@ -23,15 +23,16 @@
 //! # Ok::<(), ndpool::AllocError>(())
 //! ```
 //!
-//! The variable `NDPOOL_TIMELINE` of the environment gives a timeline to every pool that is opened,
-//! without a rebuild: `NDPOOL_TIMELINE=events=65536,ops` (see [`Timeline::from_str`]).
+//! The environment variable `NDPOOL_TIMELINE` gives a timeline to every pool whose builder was not
+//! told of one, without a rebuild: `NDPOOL_TIMELINE=events=65536,ops` (see [`Timeline::from_env`]).
 //!
 //! [`Pool::timeline`]: crate::Pool::timeline
-//! [`Timeline::from_str`]: struct.Timeline.html#impl-FromStr-for-Timeline
 
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use crate::constants::timeline as constants;
+use crate::report::{self, Report};
 
 mod event;
 mod levels;
@@ -48,9 +49,6 @@ mod trace;
 pub use event::{Event, EventKind};
 pub use levels::Level;
 pub use recording::Recording;
-
-/// The variable of the environment.
-pub(crate) const VARIABLE: &str = "NDPOOL_TIMELINE";
 
 /// How a pool keeps its timeline; for [`PoolBuilder::timeline`](crate::PoolBuilder::timeline).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,21 +83,18 @@ impl Timeline {
         self
     }
 
-    /// What `NDPOOL_TIMELINE` says; `None` where it is unset, empty, or `off`.
-    ///
-    /// # Errors
-    /// [`TimelineError`] with the word that is none.
-    pub fn from_env() -> Result<Option<Self>, TimelineError> {
-        let Some(value) = std::env::var_os(VARIABLE) else {
-            return Ok(None);
+    /// The timeline that the environment variable `NDPOOL_TIMELINE` describes, read once a process
+    /// (see the implementation of [`FromStr`]); none without it, or where it is empty or malformed.
+    /// A malformed one is reported once, with the word (see [`report`](crate::report)).
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        static TIMELINE: OnceLock<Option<Timeline>> = OnceLock::new();
+        let read = || {
+            let words = std::env::var_os("NDPOOL_TIMELINE").filter(|words| !words.is_empty())?;
+            let report = |TimelineError { word }| report::emit(&Report::BadTimeline { word });
+            words.to_string_lossy().parse().map_err(report).ok()
         };
-        match value.to_str() {
-            Some("" | "off") => Ok(None),
-            Some(value) => value.parse().map(Some),
-            None => Err(TimelineError {
-                word: value.to_string_lossy().into_owned(),
-            }),
-        }
+        TIMELINE.get_or_init(read).clone()
     }
 }
 
