@@ -10,7 +10,7 @@ use std::io::BufWriter;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 
-use ndpool::timeline::Timeline;
+use ndpool::timeline::{Recording, Timeline};
 use ndpool::{Buffer, Pool};
 
 #[allow(dead_code)]
@@ -24,32 +24,35 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(arguments.next().unwrap_or_else(|| "target".to_owned()));
     let trace = Trace::read(&trace::locate(&name))?;
 
-    let pool = Pool::builder()
-        .limit(160 << 20)
-        .timeline(Timeline::new(1 << 20).operations(true))
-        .build();
-    replay(&pool, &trace)?;
-    pool.trim();
-    replay(&pool, &trace)?;
-    // A request too many: the limit refuses it, and the page says so.
-    let refused = pool.allocate::<u8>(192 << 20).is_err();
-    pool.trim();
-
-    let recording = pool.timeline().ok_or("the pool keeps a timeline")?;
     fs::create_dir_all(&folder)?;
     let page = folder.join("timeline.html");
-    let trace = folder.join("trace.json");
+    let recording = record(&trace, Timeline::new(1 << 20).operations(true))?;
     recording.write_html(BufWriter::new(File::create(&page)?))?;
-    recording.write_trace(BufWriter::new(File::create(&trace)?))?;
-    println!("{}", pool.stats());
-    println!(
-        "{} events, {} lost, refused: {refused}\n{}\n{}",
-        recording.events().len(),
-        recording.lost(),
-        page.display(),
-        trace.display()
-    );
+    // Without operations: half a million of them make a trace of 150 MB.
+    let file = folder.join("trace.json");
+    let slow_paths = record(&trace, Timeline::new(1 << 16))?;
+    slow_paths.write_trace(BufWriter::new(File::create(&file)?))?;
+    for (recording, path) in [(recording, page), (slow_paths, file)] {
+        let (events, lost) = (recording.events().len(), recording.lost());
+        println!("{}: {events} events, {lost} lost", path.display());
+    }
     Ok(())
+}
+
+/// Runs the program twice through a pool that keeps a timeline, with a trim after each run.
+fn record(trace: &Trace, timeline: Timeline) -> Result<Recording, Box<dyn Error>> {
+    let pool = Pool::builder().limit(160 << 20).timeline(timeline).build();
+    replay(&pool, trace)?;
+    pool.trim();
+    replay(&pool, trace)?;
+    // A request too many: the limit refuses it, and the page says so.
+    if pool.allocate::<u8>(192 << 20).is_ok() {
+        return Err("192 MiB were not refused".into());
+    }
+    pool.trim();
+    println!("{}", pool.stats());
+    pool.timeline()
+        .ok_or_else(|| "the pool keeps no timeline".into())
 }
 
 /// Does what the program did, on one thread, and drops what it held at its end.

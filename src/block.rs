@@ -178,7 +178,7 @@ impl Bound {
             timeline.record(kind, UNCLASSED, 0, bytes);
         }
         #[cfg(feature = "tracing")]
-        guarded(|| telemetry::events::turned_down(kind, bytes));
+        report::caught(|| telemetry::events::turned_down(kind, bytes));
     }
 
     /// Largest class whose resting blocks may serve a request of `class`.
@@ -248,7 +248,7 @@ impl Backing for Bound {
             timeline.note(note);
         }
         #[cfg(feature = "tracing")]
-        guarded(|| telemetry::events::note(note));
+        report::caught(|| telemetry::events::note(note));
     }
 
     fn end(self) {

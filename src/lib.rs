@@ -136,3 +136,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/integrating.md")]
 struct Integrating;
+
+/// And those of the text on timelines.
+#[cfg(all(doctest, feature = "timeline"))]
+#[doc = include_str!("../docs/timeline.md")]
+struct Timelines;

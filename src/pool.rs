@@ -16,8 +16,8 @@ use crate::constants;
 use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
-use crate::source::{Os, Source};
 use crate::snapshot::Snapshot;
+use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
@@ -248,7 +248,10 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
-            watch: Watch::new(checks, timeline.as_ref().is_some_and(Ring::wants_operations)),
+            watch: Watch::new(
+                checks,
+                timeline.as_ref().is_some_and(Ring::wants_operations),
+            ),
             timeline,
         };
         trimmer::prepare_for_fork();

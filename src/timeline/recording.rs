@@ -32,6 +32,7 @@ impl Recording {
         limit: Option<usize>,
         stats: impl FnOnce() -> Stats,
     ) -> Self {
+        let nanos = ring.nanos();
         let (mut events, lost) = ring.drain();
         // The ring keeps the order of each thread, and of what one thread does after another.
         events.sort_by_key(|event| event.nanos);
@@ -40,7 +41,7 @@ impl Recording {
         let opening = Levels::of(&stats, operations).before(&events);
         Self {
             pool,
-            nanos: ring.nanos(),
+            nanos,
             events,
             lost,
             operations,

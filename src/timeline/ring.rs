@@ -26,9 +26,10 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) fn new(timeline: &Timeline) -> Self {
+        let queue = ArrayQueue::new(timeline.events);
         Self {
             start: Instant::now(),
-            queue: ArrayQueue::new(timeline.events),
+            queue,
             lost: Counter::new(),
             operations: timeline.operations,
             forks: trimmer::forks(),

@@ -167,7 +167,9 @@ impl<W: Write> Writer<'_, W> {
 
     fn instant(&mut self, event: &Event) -> io::Result<()> {
         let (scope, args) = match event.kind {
-            EventKind::Refusal { limit } => ("p", json!({"requested": event.bytes, "limit": limit})),
+            EventKind::Refusal { limit } => {
+                ("p", json!({"requested": event.bytes, "limit": limit}))
+            }
             EventKind::Failure => ("p", json!({ "requested": event.bytes })),
             EventKind::Trim => ("p", json!({ "bytes": event.bytes })),
             _ => (
