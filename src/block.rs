@@ -55,6 +55,18 @@ static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
 static_assertions::assert_impl_all!(Block: Send, Sync);
 
+/// A scope gives the memory of a block away: it is no leak of that scope.
+///
+/// # Safety
+/// The block is the caller's, alone or shared.
+#[cfg(feature = "ndarray")]
+pub(crate) unsafe fn mark_survivor(block: &'static Block) {
+    // SAFETY: the caller's promise.
+    if unsafe { block.label() }.flags & RECORDED != 0 {
+        crate::watch::record::survived(block.index());
+    }
+}
+
 /// Names an element type without a registry: the function is called, never compared.
 pub(crate) type ElementTag = fn() -> TypeId;
 
@@ -107,6 +119,8 @@ pub(crate) const MAPPED: u8 = 2;
 pub(crate) const LENT: u8 = 4;
 /// Flag of a label: the block came back to a watched pool, which has seen to its contents.
 pub(crate) const RESTED: u8 = 8;
+/// Flag of a label: it is recorded who took the block.
+pub(crate) const RECORDED: u8 = 16;
 
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
@@ -181,6 +195,11 @@ impl Bound {
         report::caught(|| telemetry::events::turned_down(kind, bytes));
     }
 
+    /// Whether every block is to end at a guard.
+    pub(crate) fn is_guarding(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.is_guarding())
+    }
+
     /// Largest class whose resting blocks may serve a request of `class`.
     pub(crate) fn last_serving(&self, class: usize) -> usize {
         if class >= FIRST_REUSING {
@@ -251,6 +270,12 @@ impl Backing for Bound {
         report::caught(|| telemetry::events::note(note));
     }
 
+    fn closed(&self) {
+        if let Some(watch) = &self.watch {
+            watch.drain();
+        }
+    }
+
     fn end(self) {
         guarded(|| drop(self));
     }
@@ -262,6 +287,10 @@ impl Backing for Bound {
                 let layout = layout_of(label, payload);
                 if label.flags & MAPPED != 0 {
                     PAGE_MAP.remove(payload.base.addr());
+                }
+                if let Some(watch) = &self.watch {
+                    // SAFETY: the block is the dying one's alone.
+                    unsafe { watch.dying(label, payload) };
                 }
                 guarded(|| {
                     // SAFETY: the block's memory came from this source with this layout and
@@ -369,7 +398,26 @@ pub(crate) unsafe fn give_slow(block: &'static Block) {
     if let Some(watch) = &backing.watch {
         // SAFETY: the caller's block, of this pool.
         unsafe { watch.given(block) };
+        // SAFETY: the caller's block, given up.
+        if unsafe { watch.hold(core, block) } {
+            return;
+        }
     }
+    // SAFETY: the caller's block, given up.
+    unsafe { give_to_tiers(core, backing, block) };
+}
+
+/// Gives a block to the tiers of its pool that was held back by the pool's checks.
+///
+/// # Safety
+/// The block, of a pool, is the caller's alone; the caller gives it up.
+pub(crate) unsafe fn give_home(block: &'static Block) {
+    // SAFETY: the caller's block.
+    let core = unsafe { block.core() };
+    // SAFETY: cores are cells of a static arena.
+    let core = unsafe { core.as_ref() }.expect("the block is of a pool");
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
     // SAFETY: the caller's block, given up.
     unsafe { give_to_tiers(core, backing, block) };
 }
@@ -437,6 +485,13 @@ unsafe fn give_retired(block: &'static Block) {
     };
     match renewed {
         Some(fresh) => {
+            // SAFETY: cores are cells of a static arena.
+            if let Some(core) = unsafe { core.as_ref() }
+                // SAFETY: the fresh block keeps the pool alive.
+                && let Some(watch) = &unsafe { core.backing() }.watch
+            {
+                watch.renewed(block, fresh);
+            }
             // SAFETY: the fresh block is ours alone.
             if unsafe { fresh.label() }.flags & MAPPED != 0 {
                 // SAFETY: as above.

@@ -127,6 +127,18 @@ pub mod timeline {
     pub const COLOURED_CLASSES: usize = 9;
 }
 
+/// Values of the checks.
+pub mod watch {
+    /// Frames of a stack that are remembered.
+    pub const FRAMES: usize = 48;
+    /// Entries of one chunk of what is remembered beside the cells of an arena.
+    pub const CHUNK: usize = 1024;
+    /// Chunks that there can be: enough for every control block and lease.
+    pub const CHUNKS: usize = super::kernel::SLABS;
+    /// Fills what was released, and what lies between a guarded buffer and its guard.
+    pub const PATTERN: u8 = 0xDB;
+}
+
 /// Values of the memory sources.
 pub mod source {
     /// Blocks from this size up are mappings of their own (glibc's own threshold to begin with).

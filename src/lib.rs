@@ -77,6 +77,7 @@ mod handle;
 pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
+mod leaks;
 #[cfg(feature = "loom")]
 #[doc(hidden)]
 pub mod loom_model;
@@ -117,6 +118,7 @@ pub use constants::pool::MIN_ALIGN;
 pub use element::Element;
 pub use error::{AllocError, AllocErrorKind};
 pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
+pub use leaks::{LeakGroup, LeakReport, Retained};
 #[cfg(feature = "ndarray")]
 #[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
 pub use ndpool_macros::scoped;
@@ -125,7 +127,7 @@ pub use shared::{SharedBuffer, ViewError, Writable};
 pub use snapshot::{Settings, Snapshot};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
-pub use watch::{CheckError, Checks, LeakLevel};
+pub use watch::{CheckError, Checks, History, LeakLevel, Site};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]

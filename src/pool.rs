@@ -25,7 +25,7 @@ use crate::timeline::ring::Ring;
 use crate::timeline::{Recording, Timeline};
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
-use crate::watch::{Checks, Watch};
+use crate::watch::{self, Checks, Watch};
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -211,7 +211,7 @@ impl PoolBuilder {
     ///
     /// # Errors
     /// [`AllocErrorKind::BlocksExhausted`] if memory for its core is refused, or too many pools
-    /// are open.
+    /// are open; [`AllocErrorKind::Unsupported`] if its checks cannot be had on this system.
     pub fn try_build(self) -> Result<Pool, AllocError> {
         let mut checks = self.checks.unwrap_or_else(Checks::from_env);
         if self.wipe {
@@ -223,15 +223,19 @@ impl PoolBuilder {
             class if class < CLASSES => class + 1,
             _ => CLASSES,
         };
+        let source = match watch::source_for(checks)? {
+            Some(guarded) => guarded,
+            None => self.source,
+        };
         let mut charges = Box::new([0; CLASSES]);
         let mut rounds = Box::new([0; CLASSES]);
         for class in 0..classes {
-            let charge = self.source.footprint(block::class_layout(class));
+            let charge = source.footprint(block::class_layout(class));
             charges[class] = charge;
             rounds[class] = rounds_of(charge, self.budget);
         }
         let bound = Bound {
-            source: self.source,
+            source,
             policy: Policy {
                 slack: (self.slack * 1024.0) as u64,
                 window: self.window,
@@ -390,10 +394,14 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Gives every resting block back to its source, from the depot and from every thread's cache,
+    /// Gives every resting block back to its source, from a quarantine, the depot and from every thread's cache,
     /// idle ones included; returns the bytes. May wait for another trim; no allocating thread is
     /// made to wait.
     pub fn trim(&self) -> usize {
+        // SAFETY: `self` is a handle.
+        if let Some(watch) = &unsafe { self.core.backing() }.watch {
+            watch.drain();
+        }
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.trim(thread::existing_cache(self.core)) }
     }

@@ -11,7 +11,7 @@ use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::sync::Counter;
 use crate::timeline::TimelineError;
-use crate::watch::CheckError;
+use crate::watch::{CheckError, History};
 
 /// Something went wrong where there is no caller to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub enum Report {
     DoubleDeallocation {
         /// The address.
         address: usize,
+        /// Where it was allocated, and given back first.
+        history: History,
     },
     /// A layout was passed to a deallocation that does not fit the block.
     WrongLayout {
@@ -45,6 +47,54 @@ pub enum Report {
         align: usize,
         /// Bytes that the block holds.
         capacity: usize,
+        /// Where it was allocated.
+        history: History,
+    },
+    /// Somebody wrote to a buffer after its last owner had released it; see
+    /// [`Checks::poison`](crate::Checks::poison).
+    WrittenAfterRelease {
+        /// Address of the first changed byte.
+        address: usize,
+        /// Its place in the block, in bytes.
+        offset: usize,
+        /// What was written there.
+        found: u8,
+        /// Bytes that the block holds: its class.
+        capacity: usize,
+        /// The buffer's last owner; unknown if the memory went back to its source meanwhile.
+        history: History,
+    },
+    /// Somebody wrote beside a buffer; see [`Checks::guard`](crate::Checks::guard).
+    WrittenOutside {
+        /// Address of the first changed byte.
+        address: usize,
+        /// Its place from the buffer's first byte on, in bytes; negative in front of it.
+        offset: isize,
+        /// What was written there.
+        found: u8,
+        /// Bytes of the buffer.
+        capacity: usize,
+        /// The buffer's last owner.
+        history: History,
+    },
+    /// A token was released or redeemed that had been before; the caller has the error as well.
+    StrayToken {
+        /// Bits of the token.
+        token: u64,
+        /// Bytes of the block that it was an owner of.
+        capacity: usize,
+        /// Where the block was allocated, and the token used up.
+        history: History,
+    },
+    /// A [`Limited`](crate::allocator::Limited) node ended with charges that were never taken back, or
+    /// was given back more than it had charged.
+    UnbalancedLimit {
+        /// Name of the node.
+        name: &'static str,
+        /// Bytes charged.
+        charged: usize,
+        /// Bytes given back beyond that.
+        excess: usize,
     },
     /// The environment variable `NDPOOL_CHECK` has a word that is no check.
     UnknownCheck {
@@ -64,17 +114,57 @@ impl fmt::Display for Report {
             Self::ForeignPointer { address } => {
                 write!(f, "deallocated {address:#x}, which no pool has handed out")
             }
-            Self::DoubleDeallocation { address } => {
-                write!(f, "deallocated {address:#x} twice")
+            Self::DoubleDeallocation { address, history } => {
+                write!(f, "deallocated {address:#x} twice{history}")
             }
+            Self::WrittenAfterRelease {
+                address,
+                offset,
+                found,
+                capacity,
+                history,
+            } => write!(
+                f,
+                "{address:#x}, byte {offset} of a block of {capacity}, was written after the \
+                 release: {found:#04x}{history}"
+            ),
+            Self::WrittenOutside {
+                address,
+                offset,
+                found,
+                capacity,
+                history,
+            } => write!(
+                f,
+                "{address:#x}, byte {offset} from the begin of a buffer of {capacity}, was \
+                 written: {found:#04x}{history}"
+            ),
+            Self::StrayToken {
+                token,
+                capacity,
+                history,
+            } => write!(
+                f,
+                "token {token:#018x} of a block of {capacity} bytes was used twice{history}"
+            ),
+            Self::UnbalancedLimit {
+                name,
+                charged,
+                excess,
+            } => write!(
+                f,
+                "{name}: {charged} bytes are still charged at the end, {excess} were given back \
+                 beyond what was charged"
+            ),
             Self::WrongLayout {
                 address,
                 size,
                 align,
                 capacity,
+                history,
             } => write!(
                 f,
-                "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}"
+                "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}{history}"
             ),
             Self::UnknownCheck { word } => {
                 write!(f, "NDPOOL_CHECK: {}", CheckError { word: word.clone() })

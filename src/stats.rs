@@ -87,6 +87,10 @@ pub struct Stats {
     pub held_bytes: usize,
     /// Bytes with users.
     pub live_bytes: usize,
+    /// Blocks that were released and are held back by a quarantine; they count as live.
+    pub quarantined: u64,
+    /// Bytes of these, which count as live as well.
+    pub quarantined_bytes: usize,
     /// Bytes resting in thread caches.
     pub resting_cached_bytes: usize,
     /// Bytes resting in the depot (D).
@@ -157,6 +161,9 @@ impl Stats {
             stray_releases: crate::stray_releases(),
             ..Self::default()
         };
+        if let Some(watch) = &backing.watch {
+            (stats.quarantined, stats.quarantined_bytes) = watch.held();
+        }
         let mut classed_bytes = 0;
         for class in 0..CLASSES {
             let row = ClassStats::of(core, class, backing.class_charge(class));

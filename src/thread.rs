@@ -167,6 +167,11 @@ pub(crate) fn slot() -> Option<&'static Slot> {
     HOT.with(|hot| hot.slot.get())
 }
 
+/// A number of this thread that no other living one has.
+pub(crate) fn number() -> usize {
+    HOT.with(|hot| core::ptr::from_ref(hot).addr())
+}
+
 impl Drop for Leaver {
     /// Later drops on this thread find the vacant cache, and never register again.
     fn drop(&mut self) {

@@ -194,7 +194,7 @@ unsafe fn take_from_tiers(
         return unsafe { empty(core, align) };
     }
     let Some(class) = class_for(backing, bytes, align) else {
-        let layout = unclassed_layout(bytes, align)?;
+        let layout = unclassed_layout(backing, bytes, align)?;
         // SAFETY: the caller's promise.
         return unsafe { birth(core, backing, UNCLASSED, layout, None, zeroed) };
     };
@@ -246,19 +246,25 @@ pub(crate) fn capacity(backing: &Bound, bytes: usize, align: usize) -> usize {
     }
     match class_for(backing, bytes, align) {
         Some(class) => class::capacity(class),
-        None => unclassed_layout(bytes, align).map_or(bytes, |layout| layout.size()),
+        None => unclassed_layout(backing, bytes, align).map_or(bytes, |layout| layout.size()),
     }
 }
 
 /// The class that serves a request, if any does.
 fn class_for(backing: &Bound, bytes: usize, align: usize) -> Option<usize> {
+    if backing.is_guarding() {
+        return None;
+    }
     let class = class::of(bytes);
     (class < backing.classes && align <= natural_align(class::capacity(class))).then_some(class)
 }
 
-/// Layout of a block that no class serves: oversized or over-aligned.
-fn unclassed_layout(bytes: usize, align: usize) -> Result<Layout, AllocError> {
+/// Layout of a block that no class serves: oversized, over-aligned, or to end at a guard.
+fn unclassed_layout(backing: &Bound, bytes: usize, align: usize) -> Result<Layout, AllocError> {
     let error = || AllocError::new(AllocErrorKind::TooLarge, bytes, align, NAME);
+    if backing.is_guarding() {
+        return Layout::from_size_align(bytes, align).map_err(|_| error());
+    }
     let align = align.max(natural_align(bytes));
     let unit = align.min(crate::os::page_size());
     let size = bytes.checked_next_multiple_of(unit).ok_or_else(error)?;
@@ -389,6 +395,9 @@ unsafe fn admit(
         // this waits for it, and the limit decides again after.
         if core.ledger.admit_bare(charge, &backing.policy).is_ok() {
             return Ok(());
+        }
+        if let Some(watch) = &backing.watch {
+            watch.drain();
         }
         // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
         let freed = unsafe { core.trim(cache) };

@@ -11,6 +11,7 @@ use crate::error::{AllocError, AllocErrorKind};
 use crate::pool::Pool;
 use crate::report::{self, Report};
 use crate::tiers::{self, Taken};
+use crate::watch;
 
 impl Pool {
     /// Makes a taken block findable by its address and counts it as lent; how long it is for the
@@ -72,7 +73,11 @@ fn lent(ptr: NonNull<u8>, layout: Layout) -> Option<&'static Block> {
         return None;
     };
     if label.flags & LENT == 0 {
-        report::emit(&Report::DoubleDeallocation { address });
+        report::emit(&Report::DoubleDeallocation {
+            address,
+            // SAFETY: as above; if it rests instead, nothing but its record is looked at.
+            history: unsafe { watch::history(block) },
+        });
         return None;
     }
     // SAFETY: as above.
@@ -83,6 +88,8 @@ fn lent(ptr: NonNull<u8>, layout: Layout) -> Option<&'static Block> {
             size: layout.size(),
             align: layout.align(),
             capacity,
+            // SAFETY: as above.
+            history: unsafe { watch::history(block) },
         });
     }
     Some(block)

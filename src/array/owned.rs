@@ -17,6 +17,7 @@ use super::layout::{Layout, is_column_major, size_of_dim};
 use super::memory::{Memory, zeroed_in};
 use super::shared::SharedArray;
 use crate::allocator::BufferAllocator;
+use crate::block;
 use crate::buffer::Buffer;
 use crate::element::Element;
 use crate::error::AllocError;
@@ -91,6 +92,12 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
     fn layout(&self) -> Layout<D> {
         let layout = Layout::of(&self.view, self.buffer.as_ptr(), self.buffer.len());
         layout.expect("the view of an array lies within its buffer")
+    }
+
+    /// A scope gives the array away.
+    pub(crate) fn mark_survivor(&self) {
+        // SAFETY: the array owns the block.
+        unsafe { block::mark_survivor(self.buffer.block()) };
     }
 
     /// The pool of the array's memory.

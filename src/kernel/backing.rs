@@ -95,6 +95,8 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn note(&self, note: Note) {
         let _ = note;
     }
+    /// The pool has closed: what the binding itself keeps of it comes home. Does not unwind.
+    fn closed(&self) {}
     /// The pool's last share is gone. Does not unwind.
     fn end(self) {}
     /// Gives a payload back to its source. Does not unwind.

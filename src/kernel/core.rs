@@ -276,7 +276,7 @@ impl<S: Backing> Core<S> {
         if self.closed.swap(1, Ordering::AcqRel) != 0 {
             return;
         }
-        // Ordering: SeqCst - E13, with `settle` and `register`: either they see the pool closed,
+        // Ordering: SeqCst - E13, with `has_closed` and `register`: either they see the pool closed,
         // or the walk below sees what they have put in.
         fence(Ordering::SeqCst);
         self.take_turn();
@@ -287,6 +287,8 @@ impl<S: Backing> Core<S> {
         }
         self.drain_depots();
         self.end_turn();
+        // SAFETY: the caller's promise.
+        unsafe { self.backing() }.closed();
     }
 
     /// # Safety
@@ -446,13 +448,19 @@ impl<S: Backing> Core<S> {
     /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
     /// pushed block may be gone, and with it this life of the core, whose cell stays.
     pub(super) fn settle(&self, class: usize) {
-        // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
-        // sees what was pushed.
-        fence(Ordering::SeqCst);
-        // Ordering: Relaxed - ordered by the fence.
-        if self.closed.load(Ordering::Relaxed) != 0 {
+        if self.has_closed() {
             self.drain_depot(class);
         }
+    }
+
+    /// Whether the pool has closed, after the caller has put something where the closer looks for
+    /// it. That may be gone, and with it this life of the core.
+    pub fn has_closed(&self) -> bool {
+        // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
+        // sees what was put in.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed - ordered by the fence.
+        self.closed.load(Ordering::Relaxed) != 0
     }
 
     /// The depot of a class.

@@ -10,7 +10,9 @@ use super::error::{ArrayError, settle};
 use super::owned::PoolArray;
 use super::shared::SharedArray;
 use crate::element::Element;
+use crate::leaks::LeakReport;
 use crate::pool::Pool;
+use crate::watch::record;
 
 mod arena;
 mod batch;
@@ -62,6 +64,8 @@ pub use temp::Temp;
 pub struct Scope {
     arena: Arena,
     pool: Pool,
+    /// Records from this one on are of the scope.
+    serial: u64,
 }
 
 impl Pool {
@@ -71,6 +75,7 @@ impl Pool {
         Scope {
             arena: Arena::new(),
             pool: self.clone(),
+            serial: record::next_serial(),
         }
     }
 
@@ -225,6 +230,24 @@ impl Scope {
 
     /// Closes the scope; the same as dropping it.
     pub fn finish(self) {}
+
+    /// Closes the scope, and says which buffers its pool gave to this thread meanwhile that neither
+    /// came back nor were returned by [`returns`](Self::returns): forgotten arrays, and those that
+    /// were moved out by other means. Of those only that the pool's
+    /// [`LeakLevel`](crate::LeakLevel) records; without, there are none.
+    ///
+    /// # Errors
+    /// The [`LeakReport`], if there is any.
+    pub fn finish_checked(mut self) -> Result<(), LeakReport> {
+        self.reset();
+        self.arena = Arena::new();
+        let report = self.pool.leaks_since(self.serial);
+        if report.is_empty() {
+            Ok(())
+        } else {
+            Err(report)
+        }
+    }
 }
 
 impl Drop for Scope {
