@@ -26,6 +26,8 @@ struct Data {
     limit: Option<usize>,
     peak_bytes: u64,
     peak_seconds: f64,
+    /// At the end, all classes together.
+    closing: Parts,
     hit_rate: f64,
     births: u64,
     deaths: u64,
@@ -89,6 +91,8 @@ impl Recording {
         let series = Series::of(self);
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         let (peak_bytes, peak_nanos) = self.peak();
+        let mut closing = self.opening.clone();
+        closing.walk(&self.events);
         Data {
             pool: self.pool,
             process: std::process::id(),
@@ -99,6 +103,7 @@ impl Recording {
             limit: self.limit,
             peak_bytes,
             peak_seconds: seconds(peak_nanos),
+            closing: Parts::of(closing.total(), self.operations),
             hit_rate: self.stats.hit_rate(),
             births: self.stats.births,
             deaths: self.stats.deaths,

@@ -19,7 +19,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Without operations what is live cannot be told from what is cached: it all counts as live.
-    fn of(level: Level, operations: bool) -> Self {
+    pub(super) fn of(level: Level, operations: bool) -> Self {
         let Level { live, depot, .. } = level;
         match operations {
             true => Self {
@@ -78,7 +78,10 @@ impl Series {
         let end = recording
             .nanos
             .max(events.last().map_or(0, |last| last.nanos));
-        let width = (end - begin).div_ceil(STRETCHES as u64).max(1);
+        // A little more, so that it can be seen how it ends.
+        let width = ((end - begin) + (end - begin) / 50)
+            .div_ceil(STRETCHES as u64)
+            .max(1);
         let mut series = Self {
             begin,
             width,
@@ -137,10 +140,18 @@ impl Series {
         self.levels.iter().map(sum)
     }
 
-    /// The stretch in which most was held.
+    /// The stretch in which most was held, or nearly most, and most of that live.
     pub(super) fn peak(&self) -> usize {
+        let most = self.held().max().unwrap_or(0);
+        let live = |at: usize| {
+            self.levels[at]
+                .values()
+                .map(|parts| parts.live)
+                .sum::<u64>()
+        };
         let held = self.held().enumerate();
-        held.max_by_key(|(at, held)| (*held, std::cmp::Reverse(*at)))
+        held.filter(|(_, held)| *held >= most - most / 64)
+            .max_by_key(|(at, held)| (live(*at), *held))
             .map_or(0, |(at, _)| at)
     }
 }
