@@ -19,7 +19,7 @@ use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
-use crate::kernel::pagemap::PageMap;
+use crate::kernel::pagemap::{GRAIN, PageMap};
 use crate::kernel::state::Released;
 use crate::report::{self, Report};
 use crate::source::Source;
@@ -65,6 +65,12 @@ pub(crate) unsafe fn mark_survivor(block: &'static Block) {
     if unsafe { block.label() }.flags & RECORDED != 0 {
         crate::watch::record::survived(block.index());
     }
+}
+
+/// Where the page map has the block whose memory is at `address`. Payloads are aligned as it asks,
+/// but for guarded ones: these begin anywhere, and no two lie on one page.
+pub(crate) fn map_key(address: usize) -> usize {
+    address - address % GRAIN
 }
 
 /// Names an element type without a registry: the function is called, never compared.
@@ -286,7 +292,7 @@ impl Backing for Bound {
                 let base = NonNull::new(payload.base).expect("a pooled block has memory");
                 let layout = layout_of(label, payload);
                 if label.flags & MAPPED != 0 {
-                    PAGE_MAP.remove(payload.base.addr());
+                    PAGE_MAP.remove(map_key(payload.base.addr()));
                 }
                 if let Some(watch) = &self.watch {
                     // SAFETY: the block is the dying one's alone.
@@ -496,7 +502,7 @@ unsafe fn give_retired(block: &'static Block) {
             if unsafe { fresh.label() }.flags & MAPPED != 0 {
                 // SAFETY: as above.
                 let address = unsafe { fresh.payload(|payload| payload.base.addr()) };
-                let entered = PAGE_MAP.insert(address, fresh.index());
+                let entered = PAGE_MAP.insert(map_key(address), fresh.index());
                 debug_assert!(entered.is_ok(), "the address was entered before");
             }
             // SAFETY: it took over the memory and the pool's share.

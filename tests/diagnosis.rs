@@ -739,3 +739,27 @@ fn nothing_is_known_where_nothing_was_recorded() {
     };
     assert_eq!(*history, History::default());
 }
+
+// --- every mode keeps the promises ---
+
+#[test]
+fn pools_with_checks_are_allocators_as_others_are() {
+    let _turn = turn();
+    for mode in [
+        "guard,leaks=all",
+        "guard,quarantine=1m",
+        "poison",
+        "poison,quarantine=1m,leaks=7,backtrace=3",
+        "wipe",
+    ] {
+        let pool = pool(mode.parse().expect("checks"));
+        let report = ndpool::conformance::check(&pool).expect(mode);
+        assert!(
+            report.refused == 0 && report.served > 10_000,
+            "{mode}: {report}"
+        );
+        assert_eq!(reports(), [], "{mode}");
+        pool.audit().expect(mode);
+        assert_eq!(pool.close_checked(), Ok(()), "{mode}");
+    }
+}

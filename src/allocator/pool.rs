@@ -21,7 +21,7 @@ impl Pool {
         let label = unsafe { taken.block.label() };
         if label.flags & MAPPED == 0
             && PAGE_MAP
-                .insert(taken.base.addr().get(), taken.block.index())
+                .insert(block::map_key(taken.base.addr().get()), taken.block.index())
                 .is_err()
         {
             // SAFETY: just taken: ours alone.
@@ -65,8 +65,10 @@ impl Pool {
 fn lent(ptr: NonNull<u8>, layout: Layout) -> Option<&'static Block> {
     let address = ptr.addr().get();
     let block = PAGE_MAP
-        .get(address)
-        .and_then(|index| WORLD.blocks.get(index));
+        .get(block::map_key(address))
+        .and_then(|index| WORLD.blocks.get(index))
+        // SAFETY: the caller of the allocator says that the block is lent to it, and so its alone.
+        .filter(|block| unsafe { block.payload(|payload| payload.base.addr()) } == address);
     // SAFETY: the caller of the allocator says that the block is lent to it, and so its alone.
     let Some((block, label)) = block.map(|block| (block, unsafe { block.label() })) else {
         report::emit(&Report::ForeignPointer { address });

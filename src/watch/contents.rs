@@ -7,7 +7,7 @@ use core::slice;
 
 use zeroize::Zeroize;
 
-use crate::block::{Block, Kind, Payload};
+use crate::block::{Block, Kind};
 use crate::constants::watch::PATTERN;
 use crate::kernel::block::Label;
 
@@ -23,13 +23,14 @@ pub(super) struct Change {
 /// The whole memory of a block of the pool's own; empty for one that has none.
 ///
 /// # Safety
-/// The block with this label and payload is the caller's alone, for as long as it uses the result.
-unsafe fn memory<'a>(label: Label, payload: &Payload) -> &'a mut [MaybeUninit<u8>] {
+/// The block with this label, of `capacity` bytes at `base`, is the caller's alone, for as long as it
+/// uses the result.
+unsafe fn memory<'a>(label: Label, base: *mut u8, capacity: usize) -> &'a mut [MaybeUninit<u8>] {
     if Kind::of(label) != Kind::Pooled {
         return &mut [];
     }
     // SAFETY: a pooled block has `capacity` bytes at its base, and they are the caller's alone.
-    unsafe { slice::from_raw_parts_mut(payload.base.cast(), payload.capacity) }
+    unsafe { slice::from_raw_parts_mut(base.cast(), capacity) }
 }
 
 /// As [`memory`], by the block.
@@ -40,7 +41,9 @@ unsafe fn memory_of<'a>(block: &'static Block) -> &'a mut [MaybeUninit<u8>] {
     // SAFETY: the caller's block.
     let label = unsafe { block.label() };
     // SAFETY: the caller's block.
-    unsafe { block.payload(|payload| memory(label, payload)) }
+    let (base, capacity) = unsafe { block.payload(|payload| (payload.base, payload.capacity)) };
+    // SAFETY: the caller's promise; these are the block's own.
+    unsafe { memory(label, base, capacity) }
 }
 
 /// Overwrites the whole memory of a block with zeroes, in writes that no optimiser removes.
@@ -68,10 +71,10 @@ pub(super) unsafe fn seal(block: &'static Block) {
 /// Says what has changed in a block since [`seal`], if anything, and makes it accessible.
 ///
 /// # Safety
-/// The block with this label and payload was sealed, and is the caller's alone.
-pub(super) unsafe fn unseal(label: Label, payload: &Payload) -> Option<Change> {
+/// The block with this label, of `capacity` bytes at `base`, was sealed, and is the caller's alone.
+pub(super) unsafe fn unseal(label: Label, base: *mut u8, capacity: usize) -> Option<Change> {
     // SAFETY: the caller's promise.
-    let memory = unsafe { memory(label, payload) };
+    let memory = unsafe { memory(label, base, capacity) };
     asan::unpoison(memory);
     // SAFETY: every byte was written by `seal`.
     first_change(unsafe { memory.assume_init_ref() })

@@ -93,12 +93,8 @@ impl Watch {
         let label = unsafe { block.label() };
         if label.flags & RESTED != 0 {
             if self.is_poisoning() {
-                // SAFETY: the caller's block, sealed when it was given.
-                let change = unsafe { block.payload(|payload| contents::unseal(label, payload)) };
-                if let Some(change) = change {
-                    // SAFETY: the caller's block.
-                    unsafe { report_write(block, label, change) };
-                }
+                // SAFETY: the caller's block, with this label.
+                unsafe { self.verify(block, label) };
             }
             // SAFETY: the caller's block.
             unsafe { block.set_flags(0, RESTED) };
@@ -106,6 +102,26 @@ impl Watch {
         if self.is_recording() {
             // SAFETY: the caller's block.
             unsafe { self.record(block) };
+        }
+    }
+
+    /// Looks whether a block that rested still holds the pattern.
+    ///
+    /// # Safety
+    /// The block, with this label, was sealed when it was given, and is the caller's alone.
+    unsafe fn verify(&self, block: &'static Block, label: Label) {
+        // SAFETY: the caller's block.
+        let (base, capacity) = unsafe { block.payload(|p| (p.base, p.capacity)) };
+        // SAFETY: the caller's promise.
+        if let Some(Change { offset, found }) = unsafe { contents::unseal(label, base, capacity) } {
+            report::emit(&Report::WrittenAfterRelease {
+                address: base.addr() + offset,
+                offset,
+                found,
+                capacity,
+                // SAFETY: the caller's block.
+                history: unsafe { history(block) },
+            });
         }
     }
 
@@ -218,7 +234,8 @@ impl Watch {
             return;
         }
         // SAFETY: the caller's block, sealed when it was given.
-        if let Some(Change { offset, found }) = unsafe { contents::unseal(label, payload) } {
+        let change = unsafe { contents::unseal(label, payload.base, payload.capacity) };
+        if let Some(Change { offset, found }) = change {
             report::emit(&Report::WrittenAfterRelease {
                 address: payload.base.addr() + offset,
                 offset,
@@ -281,24 +298,6 @@ pub(crate) unsafe fn life(block: &'static Block) -> u64 {
 pub(crate) unsafe fn history(block: &'static Block) -> History {
     // SAFETY: the caller's promise.
     record::history(block.index(), unsafe { life(block) })
-}
-
-/// # Safety
-/// The block is the caller's alone.
-#[cold]
-unsafe fn report_write(block: &'static Block, label: Label, change: Change) {
-    let Change { offset, found } = change;
-    debug_assert!(label.flags & RESTED != 0);
-    // SAFETY: the caller's block.
-    let (base, capacity) = unsafe { block.payload(|p| (p.base.addr(), p.capacity)) };
-    report::emit(&Report::WrittenAfterRelease {
-        address: base + offset,
-        offset,
-        found,
-        capacity,
-        // SAFETY: the caller's block.
-        history: unsafe { history(block) },
-    });
 }
 
 /// Looks at the bytes between a block and its guard.
