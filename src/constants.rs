@@ -120,6 +120,20 @@ pub mod ledger {
     pub const KEPT: usize = 64;
 }
 
+/// Values of timelines.
+pub mod timeline {
+    /// Events that a ring keeps, unless told.
+    pub const EVENTS: usize = 1 << 16;
+    /// Most events that a ring may keep: of 56 bytes each, 900 MB.
+    pub const MOST_EVENTS: usize = 1 << 24;
+    /// Threads whose names are known, the first ones.
+    pub const NAMED_THREADS: usize = 1024;
+    /// Stretches of time into which a page cuts a recording.
+    pub const STRETCHES: usize = 800;
+    /// Classes that have a colour of their own on a page.
+    pub const COLOURED_CLASSES: usize = 9;
+}
+
 /// Values of the checks.
 pub mod watch {
     /// Frames of a stack that are remembered.

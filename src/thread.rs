@@ -157,6 +157,11 @@ pub(crate) fn forget_caches() {
     });
 }
 
+/// Whether this thread's thread-locals are going.
+pub(crate) fn has_exited() -> bool {
+    HOT.with(|hot| hot.exited.get())
+}
+
 /// The slot of this thread, if it has one.
 pub(crate) fn slot() -> Option<&'static Slot> {
     HOT.with(|hot| hot.slot.get())

@@ -19,6 +19,7 @@ use crate::kernel::core::BirthError;
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};
+use crate::timeline::EventKind;
 use crate::trimmer;
 
 /// A block that was just taken, with what a drop needs to know.
@@ -173,6 +174,8 @@ pub(crate) unsafe fn take_slow(
         // SAFETY: just taken from this pool.
         unsafe { watch.taken(taken.block, bytes, align) };
     }
+    // SAFETY: as above.
+    unsafe { backing.operated(EventKind::Allocate, taken.block) };
     Ok(taken)
 }
 
@@ -364,6 +367,9 @@ unsafe fn birth(
         }
         Err(error) => {
             core.ledger.unborn(charge);
+            if matches!(error, BirthError::NoMemory(_)) {
+                backing.turned_down(EventKind::Failure, layout.size());
+            }
             Err(birth_error(error, layout.size(), layout.align()))
         }
     }
@@ -422,6 +428,8 @@ unsafe fn admit(
 
 #[cold]
 fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> AllocError {
+    let limit = backing.policy.limit;
+    backing.turned_down(EventKind::Refusal { limit }, layout.size());
     let resting = core.ledger.resting().min(reserved);
     AllocError::new(
         AllocErrorKind::LimitExceeded,
@@ -429,7 +437,7 @@ fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> All
         layout.align(),
         NAME,
     )
-    .with_limit(reserved - resting, resting, backing.policy.limit)
+    .with_limit(reserved - resting, resting, limit)
 }
 
 /// A block for memory that belongs to no pool.

@@ -217,7 +217,7 @@ impl<S: Backing> Core<S> {
         if !self.stock(backing, cost.within) {
             return false;
         }
-        let rests = self.rest(backing, cost.beyond);
+        let rests = self.rest_bytes(backing, cost.beyond);
         let magazines = &self.world().magazines;
         let magazine = if rests && cost.first {
             magazines.claim().ok().map(|(_, magazine)| magazine)

@@ -4,7 +4,7 @@
 
 use core::ptr;
 
-use super::backing::Backing;
+use super::backing::{Backing, Note};
 use super::cache::Cache;
 use super::core::Core;
 use super::reach::Steal;
@@ -231,6 +231,10 @@ impl<S: Backing> Core<S> {
     fn count_trim(&self, bytes: usize) -> usize {
         self.numbers.trims.add(1);
         self.numbers.trimmed_bytes.add(bytes as u64);
+        if bytes > 0 {
+            // SAFETY: the callers hold a handle or a block.
+            unsafe { self.backing() }.note(Note::Trim { bytes });
+        }
         bytes
     }
 
