@@ -258,6 +258,14 @@ impl Backing for Bound {
         self.budget
     }
 
+    fn berths(&self) -> u32 {
+        if self.budget == 0 {
+            0
+        } else {
+            constants::pool::BERTHS
+        }
+    }
+
     fn is_unattended(&self) -> bool {
         self.trimmer.is_some() && trimmer::is_alone()
     }

@@ -278,14 +278,15 @@ impl PoolBuilder {
     }
 }
 
-/// Rounds of a magazine of blocks that occupy `charge` bytes each.
+/// Rounds of a magazine of blocks that occupy `charge` bytes each; 0 for a class that has berths
+/// instead.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
-    let by_bytes = (constants::pool::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
-    // A class that alone would exceed the budget goes to the depot directly.
-    if charge.saturating_mul(MAGAZINES_PER_SHELF) <= budget {
-        by_bytes as u8
-    } else {
+    let rounds = (constants::pool::MAGAZINE_BYTES / charge.max(1)).min(MAGAZINE_ROUNDS);
+    // A class whose magazines would be no more than single blocks, or alone exceed the budget.
+    if rounds < 2 || charge.saturating_mul(MAGAZINES_PER_SHELF) > budget {
         0
+    } else {
+        rounds as u8
     }
 }
 

@@ -145,7 +145,6 @@ impl Stats {
             deaths: core.numbers.deaths.get(),
             misses: core.numbers.births.get(),
             held_bytes: ledger.held(),
-            resting_depot_bytes: ledger.resting(),
             peak_held_bytes: ledger.highest().0,
             peak_used_bytes: ledger.highest().1,
             recent_peak_bytes: ledger.recent_peak(),
@@ -175,6 +174,7 @@ impl Stats {
             stats.hits += row.takes - row.births.min(row.takes);
             stats.live_bytes += bytes(row.live);
             stats.resting_cached_bytes += bytes(row.cached);
+            stats.resting_depot_bytes += bytes(row.depot);
             stats.waste_bytes += exist as usize * (row.charge - row.capacity);
             classed_bytes += bytes(exist);
             stats.classes.push(row);

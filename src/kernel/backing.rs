@@ -85,6 +85,10 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn rounds(&self, class: usize) -> u32;
     /// Bytes that the classes touched by one thread may keep in its cache.
     fn budget(&self) -> usize;
+    /// Berths of one thread's cache: blocks of the classes without magazines that it may keep.
+    fn berths(&self) -> u32 {
+        0
+    }
     /// Something begins to rest in a pool where nothing did, or that is unattended.
     fn stirred(&self) {}
     /// Whether nobody was told of what rests already.

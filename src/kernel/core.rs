@@ -559,7 +559,7 @@ impl<S: Backing> Core<S> {
             bytes += unsafe { self.kill_shelf(&emptied) };
         }
         // SAFETY: the caller's promise.
-        self.ledger.unstock(unsafe { cache.discharge() });
+        self.ledger.vacate(unsafe { cache.discharge() });
         bytes
     }
 }

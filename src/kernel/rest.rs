@@ -63,11 +63,7 @@ impl<S: Backing> Core<S> {
     /// Charges blocks that come to rest in the depot, if the cap allows.
     fn rest(&self, backing: &S, class: usize, blocks: u32) -> bool {
         let bytes = backing.class_charge(class) * blocks as usize;
-        let stirs = self.ledger.is_still() || backing.is_unattended();
-        let fits = self.ledger.rest(bytes, backing.policy());
-        if stirs && fits {
-            backing.stirred();
-        }
+        let fits = self.rest_bytes(backing, bytes);
         if fits {
             let class = class as u8;
             backing.note(Note::Rest {
@@ -75,6 +71,16 @@ impl<S: Backing> Core<S> {
                 blocks,
                 bytes,
             });
+        }
+        fits
+    }
+
+    /// Charges bytes that count as resting in the depot, if the cap allows.
+    pub(super) fn rest_bytes(&self, backing: &S, bytes: usize) -> bool {
+        let stirs = self.ledger.is_still() || backing.is_unattended();
+        let fits = self.ledger.rest(bytes, backing.policy());
+        if stirs && fits {
+            backing.stirred();
         }
         fits
     }
@@ -141,6 +147,6 @@ impl<S: Backing> Core<S> {
             }
         }
         // SAFETY: the caller's promise.
-        self.ledger.unstock(unsafe { cache.discharge() });
+        self.ledger.vacate(unsafe { cache.discharge() });
     }
 }
