@@ -41,4 +41,4 @@ done
 RUSTC="$HERE/rustc" RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread" \
   CARGO_INCREMENTAL=0 CARGO_PROFILE_TEST_DEBUG=line-tables-only \
   TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/ci/tsan.supp" \
-  cargo test -Zbuild-std --target "$TARGET" --target-dir "$HERE/build" "${tests[@]}"
+  cargo test -p ndpool -Zbuild-std --target "$TARGET" --target-dir "$HERE/build" "${tests[@]}"

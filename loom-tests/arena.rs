@@ -1,6 +1,7 @@
 //! Models of the type-stable arena: cells change hands with what was done to them, slabs are
 //! installed once, and any index may be asked for at any time.
 
+use std::ptr;
 use std::sync::Arc;
 
 use ndpool::loom_model::kernel::arena::{Arena, Cell};
@@ -44,9 +45,18 @@ fn two_threads_claim_the_first_cells() {
         &["0, 1", "1, 0"],
         || {
             let arena = Arc::new(Arena::new());
+            let claim = |arena: &Arena<Counter>| {
+                let index = claim(arena);
+                (index, ptr::from_ref(arena.at(index)).addr())
+            };
             let other = spawn(&arena, claim);
             let main = claim(&arena);
-            outcome(format!("{main}, {}", other.join().unwrap()));
+            let other = other.join().unwrap();
+            for (index, cell) in [main, other] {
+                let now = ptr::from_ref(arena.at(index)).addr();
+                assert_eq!(cell, now, "cell {index} has moved");
+            }
+            outcome(format!("{}, {}", main.0, other.0));
         },
     );
 }

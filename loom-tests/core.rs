@@ -3,8 +3,10 @@
 
 mod support;
 
+use ndpool::loom_model::kernel::state::Stale;
+use ndpool::loom_model::tuning::LAST_GENERATION;
 use ndpool::loom_model::{Model, check, outcome, spawn};
-use support::Universe;
+use support::{From, Stand, Universe};
 
 /// Nothing is left: every payload freed once, and `pools` lives ended.
 fn assert_all_gone(universe: &Universe, pools: usize) {
@@ -104,7 +106,7 @@ fn a_filled_cache_while_the_pool_closes() {
     });
 }
 
-/// Two handles go at once: one of them closes the pool.
+/// Two handles go at once: one of them closes the pool, whose memory the other has just read.
 #[test]
 fn two_handles_go_at_once() {
     check("two_handles_go_at_once", &["gone"], || {
@@ -116,7 +118,9 @@ fn two_handles_go_at_once() {
         main.give(block);
         let index = core.index();
         let other = spawn(&universe, move |universe| {
-            universe.pass_by().drop_handle(universe.core(index));
+            let thread = universe.pass_by();
+            thread.look(universe.core(index));
+            thread.drop_handle(universe.core(index));
         });
         main.drop_handle(core);
         other.join().unwrap();
@@ -207,5 +211,274 @@ fn a_trim_meets_a_thread_that_works_and_exits() {
         main.drop_handle(core);
         assert_all_gone(&universe, 1);
         outcome(format!("trimmed {trimmed}"));
+    });
+}
+
+/// Who wants to make room for a birth finds what a trimmer is just sending home: in a pool without
+/// a limit both are at the depot at once. What rests there is a magazine of two and a block.
+fn a_trim_meets_an_eviction(name: &str, limited: bool) {
+    let expected = ["all by the trimmer", "all evicted", "some each"];
+    Model::new(name)
+        .preemptions(Some(2))
+        .check(&expected, move || {
+            let universe = Universe::new();
+            let stand = Stand::new(&universe.log, 10, 2);
+            let core = universe.open_with(if limited { stand } else { stand.unlimited() });
+            let index = core.index();
+            let filler = universe.arrive();
+            let blocks = [filler.take(core).0, filler.take(core).0];
+            let single = universe.pass_by().take(core).0;
+            blocks.into_iter().for_each(|block| filler.give(block));
+            filler.exit();
+            let main = universe.pass_by();
+            main.give(single);
+            let evictor = spawn(&universe, move |universe| {
+                let core = universe.core(index);
+                universe.pass_gate();
+                let evicted = [core.evict_coldest(), core.evict_coldest()];
+                evicted.into_iter().filter(|&evicted| evicted).count()
+            });
+            universe.pass_gate();
+            let trimmed = main.trim(core);
+            let evicted = evictor.join().unwrap();
+            assert_eq!((core.ledger.held(), core.ledger.resting()), (0, 0));
+            assert_eq!(core.depot_estimate(0), 0);
+            assert_eq!(universe.log.deallocs(), 3);
+            main.drop_handle(core);
+            assert_all_gone(&universe, 1);
+            outcome(match (trimmed, evicted) {
+                (3, 0) => "all by the trimmer",
+                (0, 2) => "all evicted",
+                (1 | 2, 1) => "some each",
+                other => panic!("{other:?} of three blocks"),
+            });
+        });
+}
+
+#[test]
+fn a_trim_meets_an_eviction_under_a_limit() {
+    a_trim_meets_an_eviction("a_trim_meets_an_eviction_under_a_limit", true);
+}
+
+#[test]
+fn a_trim_meets_an_eviction_without_a_limit() {
+    a_trim_meets_an_eviction("a_trim_meets_an_eviction_without_a_limit", false);
+}
+
+/// An eviction, which nobody's turn protects, meets a thread that takes what rests and gives it back.
+#[test]
+fn an_eviction_meets_a_take_and_a_give() {
+    let expected = [
+        "evicted before the take",
+        "evicted after the give",
+        "missed while in use",
+    ];
+    let model = Model::new("an_eviction_meets_a_take_and_a_give");
+    model.check(&expected, || {
+        let universe = Universe::new();
+        let core = universe.open_with(Stand::new(&universe.log, 10, 0).unlimited());
+        let index = core.index();
+        let main = universe.pass_by();
+        let block = main.take(core).0;
+        main.give(block);
+        let worker = spawn(&universe, move |universe| {
+            let thread = universe.pass_by();
+            let (block, from) = thread.take(universe.core(index));
+            thread.give(block);
+            from
+        });
+        let evicted = core.evict_coldest();
+        let from = worker.join().unwrap();
+        let resting = universe.log.allocs() - universe.log.deallocs();
+        assert_eq!(core.ledger.held(), resting);
+        assert_eq!(core.ledger.resting(), resting);
+        main.drop_handle(core);
+        assert_all_gone(&universe, 1);
+        outcome(match (evicted, from) {
+            (true, From::Source) => "evicted before the take",
+            (true, _) => "evicted after the give",
+            (false, _) => "missed while in use",
+        });
+    });
+}
+
+/// An interval ends while a thread works whose cache was left unused during the one before.
+#[test]
+fn ageing_meets_a_thread_that_works_and_exits() {
+    let expected = ["aged 0", "aged 1"];
+    let model = Model::new("ageing_meets_a_thread_that_works_and_exits");
+    model.preemptions(Some(2)).check(&expected, || {
+        let universe = Universe::new();
+        let core = universe.open(10, 1);
+        let index = core.index();
+        let thread = universe.arrive();
+        let (block, _) = thread.take(core);
+        thread.give(block);
+        let slot = thread.slot_index();
+        let main = universe.pass_by();
+        assert_eq!(main.age(core), 0, "a cache in use is spared");
+        let worker = spawn(&universe, move |universe| {
+            let thread = universe.resume(slot);
+            let (block, from) = thread.take(universe.core(index));
+            thread.give(block);
+            thread.exit();
+            from
+        });
+        let aged = main.age(core);
+        let from = worker.join().unwrap();
+        assert!(aged == 0 || from != From::Cache || aged == 1);
+        main.drop_handle(core);
+        assert_all_gone(&universe, 1);
+        outcome(format!("aged {aged}"));
+    });
+}
+
+/// Who ages finds the turn taken, and does nothing; or trimmer and ager come one after the other.
+#[test]
+fn ageing_meets_a_trim() {
+    let expected = ["aged 0, trimmed 1", "aged 1, trimmed 0"];
+    check("ageing_meets_a_trim", &expected, || {
+        let universe = Universe::new();
+        let core = universe.open(10, 1);
+        let index = core.index();
+        let thread = universe.arrive();
+        let (block, _) = thread.take(core);
+        thread.give(block);
+        let main = universe.pass_by();
+        assert_eq!(main.age(core), 0, "a cache in use is spared");
+        let ager = spawn(&universe, move |universe| {
+            universe.pass_by().age(universe.core(index))
+        });
+        let trimmed = main.trim(core);
+        let aged = ager.join().unwrap();
+        thread.exit();
+        main.drop_handle(core);
+        assert_all_gone(&universe, 1);
+        outcome(format!("aged {aged}, trimmed {trimmed}"));
+    });
+}
+
+/// Somebody without a handle asks for one by the pool's life, while the last handle goes.
+#[test]
+fn an_upgrade_meets_the_last_handle() {
+    let expected = ["upgraded", "too late"];
+    check("an_upgrade_meets_the_last_handle", &expected, || {
+        let universe = Universe::new();
+        let core = universe.open(10, 0);
+        let (index, life) = (core.index(), core.life());
+        let other = spawn(&universe, move |universe| {
+            let core = universe.core(index);
+            let upgraded = core.upgrade(life);
+            if upgraded {
+                let thread = universe.pass_by();
+                let (block, _) = thread.take(core);
+                thread.give(block);
+                thread.drop_handle(core);
+            }
+            upgraded
+        });
+        universe.pass_by().drop_handle(core);
+        let upgraded = other.join().unwrap();
+        assert_all_gone(&universe, 1);
+        outcome(if upgraded { "upgraded" } else { "too late" });
+    });
+}
+
+/// The same, but the core begins another life behind the last handle: a pool of that life is none of
+/// the asker's business.
+#[test]
+fn an_upgrade_meets_another_life_of_the_core() {
+    let expected = ["upgraded", "refused"];
+    let model = Model::new("an_upgrade_meets_another_life_of_the_core");
+    model.check(&expected, || {
+        let universe = Universe::new();
+        let core = universe.open(10, 0);
+        let (index, life) = (core.index(), core.life());
+        let other = spawn(&universe, move |universe| {
+            let core = universe.core(index);
+            let upgraded = core.upgrade(life);
+            if upgraded {
+                assert_eq!(core.life(), life, "a handle of another pool");
+                let thread = universe.pass_by();
+                thread.look(core);
+                thread.drop_handle(core);
+            }
+            upgraded
+        });
+        let main = universe.pass_by();
+        main.drop_handle(core);
+        let next = universe.open(10, 0);
+        main.drop_handle(next);
+        let upgraded = other.join().unwrap();
+        assert_all_gone(&universe, 2);
+        outcome(if upgraded { "upgraded" } else { "refused" });
+    });
+}
+
+/// Somebody asks for a handle of a pool by a life that just begins, and learns of it by the count of
+/// handles alone.
+#[test]
+fn an_upgrade_meets_the_opening() {
+    let expected = ["upgraded", "too early"];
+    check("an_upgrade_meets_the_opening", &expected, || {
+        let universe = Universe::new();
+        let main = universe.pass_by();
+        let before = universe.open(10, 0);
+        let (index, life) = (before.index(), before.life() + 1);
+        main.drop_handle(before);
+        let other = spawn(&universe, move |universe| {
+            let core = universe.core(index);
+            let upgraded = core.upgrade(life);
+            if upgraded {
+                let thread = universe.pass_by();
+                thread.look(core);
+                thread.drop_handle(core);
+            }
+            upgraded
+        });
+        let core = universe.open(10, 0);
+        main.drop_handle(core);
+        let upgraded = other.join().unwrap();
+        assert_all_gone(&universe, 2);
+        outcome(if upgraded { "upgraded" } else { "too early" });
+    });
+}
+
+/// A block dies in its last generation, by its owner or by who held a handle: its control block is
+/// never used again, and the handle stays stale.
+#[test]
+fn a_block_that_dies_in_its_last_generation_is_not_used_again() {
+    let name = "a_block_that_dies_in_its_last_generation_is_not_used_again";
+    check(name, &["by the owner", "by the handle's"], || {
+        let universe = Universe::new();
+        let core = universe.open(0, 0);
+        let main = universe.pass_by();
+        let block = main.take(core).0;
+        for _ in 1..LAST_GENERATION {
+            block.state.share().unwrap();
+            assert!(block.state.try_unique());
+        }
+        assert_eq!(block.state.share(), Ok(LAST_GENERATION));
+        let index = block.index();
+        let other = spawn(&universe, move |universe| {
+            let block = universe.block(index);
+            block.state.upgrade(LAST_GENERATION).is_ok()
+                && universe.pass_by().release_and_retire(block)
+        });
+        let mine = main.release_and_retire(block);
+        let others = other.join().unwrap();
+        assert_ne!(mine, others, "the last owner is one");
+        let next = main.take(core).0;
+        assert_ne!(next.index(), index, "a retired control block is used again");
+        assert_eq!(block.state.upgrade(LAST_GENERATION), Err(Stale));
+        main.give(next);
+        assert_eq!(core.numbers.retired.get(), 1);
+        main.drop_handle(core);
+        assert_all_gone(&universe, 1);
+        outcome(if mine {
+            "by the owner"
+        } else {
+            "by the handle's"
+        });
     });
 }

@@ -250,6 +250,30 @@ fn a_forced_release_after_a_release() {
     });
 }
 
+/// Forced by two at once, while one owner is there: one of them frees the cell.
+#[test]
+fn two_forced_releases() {
+    check("two_forced_releases", &["main", "other"], || {
+        let cell = Cell::with_owners(1);
+        let force = |cell: &Cell| {
+            let released = cell.count.force_release();
+            if released == Released::Claimed {
+                cell.payload.free();
+            }
+            released
+        };
+        let other = spawn(&cell, force);
+        let main = force(&cell);
+        let other = other.join().unwrap();
+        assert_eq!(claims(&[main, other]), 1);
+        outcome(if main == Released::Claimed {
+            "main"
+        } else {
+            "other"
+        });
+    });
+}
+
 #[test]
 fn the_limit_is_reached_under_a_release() {
     check(

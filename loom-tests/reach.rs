@@ -231,7 +231,14 @@ fn an_auditor_meets_an_exit() {
 /// What an auditor gives back goes on being used by its owner, and by the next trimmer.
 #[test]
 fn an_auditor_meets_a_working_owner() {
-    let expected = ["kept 1", "kept 2", "flushed 1"];
+    let expected = [
+        "kept 0",
+        "kept 1",
+        "kept 2",
+        "kept 3",
+        "flushed 1",
+        "flushed 2",
+    ];
     check("an_auditor_meets_a_working_owner", &expected, || {
         let cache = Cache::owned();
         let auditor = spawn(&cache, Cache::audit);

@@ -14,7 +14,7 @@ use crate::class;
 use crate::clock::Clock;
 use crate::constants;
 use crate::kernel;
-use crate::kernel::backing::Backing;
+use crate::kernel::backing::{Backing, Note};
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
 use crate::kernel::lease::Lease;
@@ -23,7 +23,11 @@ use crate::kernel::pagemap::{GRAIN, PageMap};
 use crate::kernel::state::Released;
 use crate::report::{self, Report};
 use crate::source::Source;
+#[cfg(feature = "tracing")]
+use crate::telemetry;
 use crate::thread::{self, Place};
+use crate::timeline::EventKind;
+use crate::timeline::ring::Ring;
 use crate::trimmer;
 use crate::tuning::CLASSES;
 use crate::watch::Watch;
@@ -148,7 +152,9 @@ pub(crate) struct Bound {
     /// The interval of the background trimmer, if the pool has one.
     pub(crate) trimmer: Option<Duration>,
     pub(crate) clock: Clock,
-    /// The checks of the pool, if it has any; then no thread's hit path serves it.
+    /// Where events are recorded, if anywhere.
+    pub(crate) timeline: Option<Ring>,
+    /// The checks of the pool, if it has any, or if its timeline records operations; then no thread's hit path serves it.
     pub(crate) watch: Option<Box<Watch>>,
 }
 
@@ -169,6 +175,30 @@ impl Bound {
         guarded(|| freed = reclaim(bytes));
         RECLAIMING.set(false);
         freed
+    }
+
+    /// A block was given to a user or comes back from one: recorded if the timeline wants it.
+    ///
+    /// # Safety
+    /// The block, of this pool, is the caller's.
+    pub(crate) unsafe fn operated(&self, kind: EventKind, block: &Block) {
+        if let Some(timeline) = self.timeline.as_ref().filter(|it| it.wants_operations()) {
+            // SAFETY: the caller's block.
+            let label = unsafe { block.label() };
+            // SAFETY: as above.
+            let bytes = unsafe { block.payload(|payload| self.charge(label, payload)) };
+            timeline.record(kind, label.class, 1, bytes);
+        }
+    }
+
+    /// A request for `bytes` bytes was turned down, by the limit or by the source.
+    #[cold]
+    pub(crate) fn turned_down(&self, kind: EventKind, bytes: usize) {
+        if let Some(timeline) = &self.timeline {
+            timeline.record(kind, UNCLASSED, 0, bytes);
+        }
+        #[cfg(feature = "tracing")]
+        report::caught(|| telemetry::events::turned_down(kind, bytes));
     }
 
     /// Whether every block is to end at a guard.
@@ -228,6 +258,14 @@ impl Backing for Bound {
         self.budget
     }
 
+    fn berths(&self) -> u32 {
+        if self.budget == 0 {
+            0
+        } else {
+            constants::pool::BERTHS
+        }
+    }
+
     fn is_unattended(&self) -> bool {
         self.trimmer.is_some() && trimmer::is_alone()
     }
@@ -236,6 +274,14 @@ impl Backing for Bound {
         if self.trimmer.is_some() {
             trimmer::stirred();
         }
+    }
+
+    fn note(&self, note: Note) {
+        if let Some(timeline) = &self.timeline {
+            timeline.note(note);
+        }
+        #[cfg(feature = "tracing")]
+        report::caught(|| telemetry::events::note(note));
     }
 
     fn closed(&self) {
@@ -396,6 +442,8 @@ pub(crate) unsafe fn give_home(block: &'static Block) {
 /// The block, of the pool, is the caller's alone; the caller gives it up.
 unsafe fn give_to_tiers(core: &'static Core, backing: &Bound, block: &'static Block) {
     // SAFETY: the caller's block.
+    unsafe { backing.operated(EventKind::Drop, block) };
+    // SAFETY: the caller's block.
     let cache = if unsafe { block.label() }.class == UNCLASSED {
         None
     } else {
@@ -473,10 +521,13 @@ unsafe fn give_retired(block: &'static Block) {
             match unsafe { core.as_ref() } {
                 Some(core) => {
                     // SAFETY: the block keeps the pool alive.
-                    if let Some(watch) = &unsafe { core.backing() }.watch {
+                    let backing = unsafe { core.backing() };
+                    if let Some(watch) = &backing.watch {
                         // SAFETY: the caller's block, of this pool.
                         unsafe { watch.given(block) };
                     }
+                    // SAFETY: as above.
+                    unsafe { backing.operated(EventKind::Drop, block) };
                     // SAFETY: the caller's block.
                     unsafe { core.death(block) };
                 }

@@ -16,7 +16,7 @@
 //! | [`count`] | the counting alone, for control cells that are never recycled |
 //! | `array` | with the feature `ndarray`: arrays and scopes in pooled memory |
 //! | [`integrate`] | bridges to other crates' traits, each a feature |
-//! | [`Stats`], [`Audit`], [`report`] | what a pool has done, holds, and had to complain about |
+//! | [`Stats`], [`Snapshot`], [`Audit`], [`timeline`], [`report`] | what a pool has done, holds, and had to complain about |
 //! | `array` (feature `ndarray`) | arrays and scopes in pooled memory |
 //!
 //! # Taking, writing, dropping
@@ -89,11 +89,15 @@ mod shared;
 #[cfg(feature = "shuttle")]
 #[doc(hidden)]
 pub mod shuttle_model;
+mod snapshot;
 pub mod source;
 mod stats;
 mod sync;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod telemetry;
 mod thread;
 mod tiers;
+pub mod timeline;
 mod trimmer;
 mod watch;
 
@@ -120,6 +124,7 @@ pub use leaks::{LeakGroup, LeakReport, Retained};
 pub use ndpool_macros::scoped;
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError, Writable};
+pub use snapshot::{Settings, Snapshot};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
 pub use watch::{CheckError, Checks, History, LeakLevel, Site};
@@ -133,3 +138,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/integrating.md")]
 struct Integrating;
+
+/// And those of the text on timelines.
+#[cfg(all(doctest, feature = "timeline"))]
+#[doc = include_str!("../docs/timeline.md")]
+struct Timelines;

@@ -16,10 +16,13 @@ use crate::constants;
 use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
+use crate::snapshot::Snapshot;
 use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
+use crate::timeline::ring::Ring;
+use crate::timeline::{Recording, Timeline};
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
 use crate::watch::{self, Checks, Watch};
@@ -38,6 +41,7 @@ pub struct PoolBuilder {
     reuse: usize,
     interval: Duration,
     trimmer: Option<Duration>,
+    timeline: Option<Timeline>,
     checks: Option<Checks>,
     wipe: bool,
 }
@@ -57,6 +61,7 @@ impl Default for PoolBuilder {
             reuse: constants::pool::REUSE_CLASSES,
             interval: constants::pool::INTERVAL,
             trimmer: None,
+            timeline: None,
             checks: None,
             wipe: false,
         }
@@ -161,6 +166,14 @@ impl PoolBuilder {
         self
     }
 
+    /// Keeps the pool's last events, for [`Pool::timeline`]. Without this call the pool keeps a
+    /// timeline if the environment variable `NDPOOL_TIMELINE` says so (see [`Timeline::from_env`]).
+    #[must_use]
+    pub fn timeline(mut self, timeline: Timeline) -> Self {
+        self.timeline = Some(timeline);
+        self
+    }
+
     /// Looks for misuse, at the price that `docs/diagnosis.md` names. Without this call the pool has
     /// the checks of the environment variable `NDPOOL_CHECK` (see [`Checks::from_env`]); with
     /// `Checks::new()` it has none.
@@ -204,6 +217,8 @@ impl PoolBuilder {
         if self.wipe {
             checks = checks.wipe();
         }
+        let timeline = self.timeline.or_else(Timeline::from_env);
+        let timeline = timeline.as_ref().map(Ring::new);
         let classes = match class::of(self.max_class.max(1)) {
             class if class < CLASSES => class + 1,
             _ => CLASSES,
@@ -237,7 +252,11 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
-            watch: Watch::for_checks(checks),
+            watch: Watch::new(
+                checks,
+                timeline.as_ref().is_some_and(Ring::wants_operations),
+            ),
+            timeline,
         };
         trimmer::prepare_for_fork();
         // SAFETY: the world is a static.
@@ -259,14 +278,15 @@ impl PoolBuilder {
     }
 }
 
-/// Rounds of a magazine of blocks that occupy `charge` bytes each.
+/// Rounds of a magazine of blocks that occupy `charge` bytes each; 0 for a class that has berths
+/// instead.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
-    let by_bytes = (constants::pool::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
-    // A class that alone would exceed the budget goes to the depot directly.
-    if charge.saturating_mul(MAGAZINES_PER_SHELF) <= budget {
-        by_bytes as u8
-    } else {
+    let rounds = (constants::pool::MAGAZINE_BYTES / charge.max(1)).min(MAGAZINE_ROUNDS);
+    // A class whose magazines would be no more than single blocks, or alone exceed the budget.
+    if rounds < 2 || charge.saturating_mul(MAGAZINES_PER_SHELF) > budget {
         0
+    } else {
+        rounds as u8
     }
 }
 
@@ -400,6 +420,30 @@ impl Pool {
     pub fn stats(&self) -> Stats {
         // SAFETY: `self` is a handle of the pool.
         unsafe { Stats::of(self.core) }
+    }
+
+    /// The pool's configuration and statistics in one value that can be written down: it is
+    /// [`serde::Serialize`](https://docs.rs/serde) with the feature `serde`.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        // SAFETY: `self` is a handle of the pool.
+        let backing = unsafe { self.core.backing() };
+        Snapshot::of(self.core.life(), backing, self.stats())
+    }
+
+    /// Drains the pool's timeline: the events since the last call, or since the pool was opened, up
+    /// to now. `None` if the pool keeps none. Waits for nobody; of two callers at once each gets a
+    /// part.
+    #[must_use]
+    pub fn timeline(&self) -> Option<Recording> {
+        // SAFETY: `self` is a handle of the pool.
+        let backing = unsafe { self.core.backing() };
+        let ring = backing.timeline.as_ref()?;
+        let limit = backing.policy.limit;
+        let limit = (limit < usize::MAX).then_some(limit);
+        Some(Recording::of(ring, self.core.life(), limit, || {
+            self.stats()
+        }))
     }
 
     /// Births so far, births and exchanges so far, and bytes held now: what a check of the

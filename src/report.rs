@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::sync::Counter;
+use crate::timeline::TimelineError;
 use crate::watch::{CheckError, History};
 
 /// Something went wrong where there is no caller to tell.
@@ -19,6 +20,11 @@ pub enum Report {
     /// A source's or an owner's release code panicked. The block is dead all the same, and the
     /// accounting is right.
     ReleasePanicked,
+    /// The environment variable `NDPOOL_TIMELINE` has a word that it cannot have.
+    BadTimeline {
+        /// The word.
+        word: String,
+    },
     /// A pointer was deallocated that no pool of this process has handed out.
     ForeignPointer {
         /// The address.
@@ -101,6 +107,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ReleasePanicked => write!(f, "release code of a source or an owner panicked"),
+            Self::BadTimeline { word } => {
+                let error = TimelineError { word: word.clone() };
+                write!(f, "NDPOOL_TIMELINE: {error}")
+            }
             Self::ForeignPointer { address } => {
                 write!(f, "deallocated {address:#x}, which no pool has handed out")
             }

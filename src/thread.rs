@@ -39,16 +39,16 @@ thread_local! {
 
 /// Place of a pool in the inline table: below its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u8);
+pub(crate) struct Place(u32);
 
 impl Place {
     /// A place where nothing is ever registered.
-    pub(crate) const NONE: Self = Self(BEYOND as u8);
+    pub(crate) const NONE: Self = Self(BEYOND as u32);
 
     /// The place of a pool.
     #[inline]
     pub(crate) fn of(core: &Core) -> Self {
-        Self((core.index() as usize).min(BEYOND) as u8)
+        Self(core.index().min(BEYOND as u32))
     }
 }
 
@@ -56,7 +56,7 @@ impl Hot {
     #[inline(always)]
     fn cache(&self, place: Place) -> &'static Cache {
         // SAFETY: a `Place` is at most `BEYOND`, the last index of the table.
-        unsafe { self.table.get_unchecked(usize::from(place.0)) }.get()
+        unsafe { self.table.get_unchecked(place.0 as usize) }.get()
     }
 }
 
@@ -134,7 +134,7 @@ unsafe fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
         // SAFETY: the caller's promise.
         let watched = unsafe { core.backing() }.watch.is_some();
         let found = if watched { &VACANT } else { cache };
-        hot.table[usize::from(place.0)].set(found);
+        hot.table[place.0 as usize].set(found);
     }
 }
 
@@ -155,6 +155,11 @@ pub(crate) fn forget_caches() {
             entry.set(&VACANT);
         }
     });
+}
+
+/// Whether this thread's thread-locals are going.
+pub(crate) fn has_exited() -> bool {
+    HOT.with(|hot| hot.exited.get())
 }
 
 /// The slot of this thread, if it has one.

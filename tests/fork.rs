@@ -266,3 +266,87 @@ fn a_child_of_a_thread_that_is_going_is_like_any_other() {
     });
     going.join().unwrap();
 }
+
+/// What a forked child finds of another thread's cache decides alone: it is emptied if it is whole
+/// and not emptied yet, abandoned if somebody was at it, and then nobody ever adopts it.
+#[test]
+fn a_cache_is_buried_as_the_fork_found_it() {
+    use ndpool::kernel::reach::{Bias, Steal};
+
+    let owned = || {
+        let bias = Bias::vacant();
+        assert!(bias.adopt(|| ()));
+        bias
+    };
+    // Name, what led to the state, how it is buried, whether a thread may adopt it afterwards.
+    type Led = fn(&Bias);
+    let cases: [(&str, Led, Steal, bool); 9] = [
+        ("idle", |_| (), Steal::Taken, true),
+        (
+            "in an operation",
+            |bias| assert!(bias.enter()),
+            Steal::LeftToOwner,
+            false,
+        ),
+        (
+            "under a trimmer",
+            |bias| assert_eq!(bias.steal(), Steal::Taken),
+            Steal::LeftToOwner,
+            false,
+        ),
+        (
+            "asked to flush",
+            |bias| {
+                assert!(bias.enter());
+                assert_eq!(bias.steal(), Steal::LeftToOwner);
+                bias.leave();
+            },
+            Steal::Taken,
+            true,
+        ),
+        (
+            "asked to flush, in an operation",
+            |bias| {
+                assert!(bias.enter());
+                assert_eq!(bias.steal(), Steal::LeftToOwner);
+            },
+            Steal::LeftToOwner,
+            false,
+        ),
+        (
+            "of a closed pool, not emptied",
+            |bias| {
+                assert!(bias.enter());
+                assert_eq!(bias.close(false), Steal::LeftToOwner);
+                bias.leave();
+            },
+            Steal::Taken,
+            true,
+        ),
+        (
+            "of a closed pool, emptied by its owner",
+            |bias| {
+                assert!(bias.enter());
+                assert_eq!(bias.close(false), Steal::LeftToOwner);
+                bias.leave();
+                assert!(bias.claim_close_flush());
+            },
+            Steal::Vacant,
+            true,
+        ),
+        (
+            "of a closed pool, under its closer",
+            |bias| assert_eq!(bias.close(false), Steal::Taken),
+            Steal::LeftToOwner,
+            false,
+        ),
+        ("left", |bias| assert!(bias.exit()), Steal::Vacant, true),
+    ];
+    for (name, led, expected, adoptable) in cases {
+        let bias = owned();
+        led(&bias);
+        assert_eq!(bias.bury(), expected, "{name}");
+        assert_eq!(bias.bury(), Steal::Vacant, "{name}, buried again");
+        assert_eq!(bias.adopt(|| ()), adoptable, "{name}, adopted");
+    }
+}

@@ -4,11 +4,13 @@
 use std::time::{Duration, Instant};
 
 use arbitrary::{Arbitrary, Unstructured};
+use ndpool::{Buffer, Pool, PoolBuilder};
 
 #[allow(dead_code)]
 #[path = "../fuzz/src/lib.rs"]
 mod targets;
 
+use targets::source::Watched;
 use targets::threads::{Op, configured, play};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -51,4 +53,91 @@ fn random_programs_find_their_own_stamps() {
     }
     println!("{rounds} rounds");
     assert!(rounds > 0);
+}
+
+/// Elements of the buffers of narrow pools: all of one class.
+const LEN: usize = 8;
+
+/// A pool for `threads` threads, whose magazines and whose depot have room for so many buffers of
+/// `LEN` elements; `None` is the default.
+fn narrow(threads: usize, magazine: Option<usize>, depot: Option<usize>) -> PoolBuilder {
+    // Bytes that one buffer counts for.
+    let charge = {
+        let pool = Pool::builder().source(Watched::default()).build();
+        let _buffer = pool.filled(LEN, 0u64).unwrap();
+        pool.ledger().2
+    };
+    // A thread's cache counts with the magazine loaded, the one before it, and one in flight.
+    let cache = |rounds: usize| 3 * rounds * charge;
+    let mut builder = Pool::builder();
+    if let Some(rounds) = magazine {
+        builder = builder.cache_budget(cache(rounds));
+    }
+    if let Some(blocks) = depot {
+        // As many rounds as the default has room for.
+        let caches = threads * cache(magazine.unwrap_or(63));
+        builder = builder.cap(caches + blocks * charge);
+    }
+    builder
+}
+
+const ROOMS: [Option<usize>; 4] = [Some(0), Some(1), Some(2), None];
+
+/// Full magazines and nothing else, whatever a magazine has room for.
+const GIVEN: u64 = 6 * 63;
+
+#[test]
+fn narrow_pools_have_the_room_that_they_say() {
+    for magazine in ROOMS {
+        for depot in ROOMS {
+            let builder = narrow(1, magazine, depot)
+                .slack(100.0)
+                .floor(usize::MAX / 2);
+            let pool = builder.source(Watched::default()).build();
+            let buffers: Vec<Buffer<u64>> =
+                (0..GIVEN).map(|n| pool.filled(LEN, n).unwrap()).collect();
+            drop(buffers);
+            let audit = pool.audit().unwrap();
+            let magazine_holds = magazine.unwrap_or(63) as u64;
+            let cached = 2 * magazine_holds;
+            let in_depot = match depot.map(|blocks| blocks as u64) {
+                // Magazines go there whole, or home.
+                Some(blocks) => blocks - blocks % magazine_holds.max(1),
+                None => GIVEN - cached,
+            };
+            assert_eq!(
+                (audit.live, audit.cached, audit.depot),
+                (0, cached, in_depot),
+                "magazines of {magazine:?}, a depot of {depot:?}"
+            );
+        }
+    }
+}
+
+/// Threads that meet at the same few buffers, in magazines and depots of none, one, two, and all
+/// that they have room for by default.
+#[test]
+fn random_programs_on_narrow_pools_find_their_own_stamps() {
+    let mut state = number("NDPOOL_STRESS_SEED", 2);
+    let end = Instant::now() + Duration::from_secs(number("NDPOOL_STRESS_SECONDS", 2));
+    let mut rounds = 0;
+    while rounds < ROOMS.len() * ROOMS.len() || Instant::now() < end {
+        let threads = 2 + next(&mut state) as usize % 3;
+        let programs: Vec<Vec<Op>> = (0..threads)
+            .map(|_| {
+                let drawn = drawn(&mut state, 150).into_iter();
+                drawn
+                    .map(|op| match op {
+                        // The first of the sizes.
+                        Op::Take(_) => Op::Take(0),
+                        other => other,
+                    })
+                    .collect()
+            })
+            .collect();
+        let (magazine, depot) = (ROOMS[rounds % 4], ROOMS[rounds / 4 % 4]);
+        play(&programs, 3, narrow(threads, magazine, depot));
+        rounds += 1;
+    }
+    println!("{rounds} rounds");
 }

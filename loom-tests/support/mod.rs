@@ -12,7 +12,9 @@ use ndpool::loom_model::kernel::cache::{Cache, Class};
 use ndpool::loom_model::kernel::core::{Core, World};
 use ndpool::loom_model::kernel::ledger::Policy;
 use ndpool::loom_model::kernel::slots::Slot;
+use ndpool::loom_model::kernel::state::Released;
 use ndpool::loom_model::kernel::tiers;
+use ndpool::loom_model::sync::AtomicU32;
 use ndpool::loom_model::tuning::MAGAZINE_ROUNDS;
 
 /// What the stand-in source has seen. Plain std atomics: loom is not to order anything by them.
@@ -63,6 +65,13 @@ impl Stand {
             rounds,
             log: Arc::clone(log),
         }
+    }
+
+    /// The same without a limit: then making room for a birth takes nobody's turn.
+    #[must_use]
+    pub fn unlimited(mut self) -> Self {
+        self.policy.limit = usize::MAX;
+        self
     }
 }
 
@@ -124,6 +133,7 @@ pub type StandBlock = Block<Stand>;
 pub struct Universe {
     pub world: StandWorld,
     pub log: Arc<Log>,
+    gate: AtomicU32,
 }
 
 impl Universe {
@@ -131,12 +141,23 @@ impl Universe {
         Arc::new(Self {
             world: World::new(),
             log: Arc::default(),
+            gate: AtomicU32::new(0),
         })
+    }
+
+    /// Makes loom try each order of the threads that pass: it does not see what the kernel's counters
+    /// decide, and would take a thread that they turn away for one that does nothing.
+    pub fn pass_gate(&self) {
+        self.gate.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Opens a pool with one handle. See [`Stand::new`].
     pub fn open(&self, cap: usize, rounds: u32) -> &StandCore {
-        let stand = Stand::new(&self.log, cap, rounds);
+        self.open_with(Stand::new(&self.log, cap, rounds))
+    }
+
+    /// Opens a pool with one handle, bound to `stand`.
+    pub fn open_with(&self, stand: Stand) -> &StandCore {
         // SAFETY: models keep the universe until every thread of theirs has ended.
         let core = unsafe { Core::open(&self.world, stand) };
         core.expect("the model has room for a pool")
@@ -241,8 +262,10 @@ impl<'a> Thread<'a> {
         let make = || Ok::<_, ()>(Some(Arc::new(Witness::new(0))));
         // SAFETY: the caller holds a handle, and the byte is charged.
         let born = unsafe { core.birth(LABEL, make) };
+        let born = born.expect("the model has room for a block");
+        core.ledger.born(1, &policy);
         self.universe.log.allocs.fetch_add(1, Ordering::Relaxed);
-        (born.expect("the model has room for a block"), From::Source)
+        (born, From::Source)
     }
 
     /// Gives a block back that is the caller's, after a last look at its payload.
@@ -275,6 +298,34 @@ impl<'a> Thread<'a> {
         let own = self.slot.and_then(|slot| slot.cache(core.index()));
         // SAFETY: the caller holds a handle.
         unsafe { core.trim(own) }
+    }
+
+    /// Looks at what the pool is bound to. The caller holds a handle.
+    pub fn look(&self, core: &StandCore) {
+        // SAFETY: the caller holds a handle.
+        unsafe { core.backing() }.alive.read();
+    }
+
+    /// Ends an interval of `core`, which the caller holds a handle of.
+    pub fn age(&self, core: &StandCore) -> usize {
+        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        // SAFETY: the caller holds a handle.
+        unsafe { core.age(own) }
+    }
+
+    /// Releases a share of a block that is the caller's; says whether it was the last, and then
+    /// kills the block, whose generation is the last one.
+    pub fn release_and_retire(&self, block: &StandBlock) -> bool {
+        let last = block.state.release() != Released::Shared;
+        if last {
+            // SAFETY: the last owner has claimed the block.
+            let core = unsafe { block.core() };
+            // SAFETY: cores are arena cells, and the block keeps this one alive.
+            let core = unsafe { &*core };
+            // SAFETY: the claimed block, given up.
+            unsafe { core.death(block) };
+        }
+        last
     }
 
     /// The thread ends.

@@ -57,6 +57,18 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         Self { view, buffer }
     }
 
+    /// A dense array of a whole buffer.
+    ///
+    /// # Safety
+    /// The buffer has as many elements as the shape.
+    #[inline]
+    pub(crate) unsafe fn dense(mut buffer: Buffer<T>, dim: D, column_major: bool) -> Self {
+        let shape = dim.set_f(column_major);
+        // SAFETY: the caller's promise. The view goes where the buffer goes, as above.
+        let view = unsafe { ArrayViewMut::from_shape_ptr(shape, buffer.as_mut_ptr()) };
+        Self { view, buffer }
+    }
+
     /// An array in a buffer of its own, which the layout names from end to end.
     pub(crate) fn from_dense(buffer: Buffer<T>, layout: &Layout<D>) -> Result<Self, ArrayError> {
         if layout.dim().size() != buffer.len() || !layout.fits(buffer.len()) {
@@ -166,7 +178,7 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         fitted.unwrap_or_else(|_| unreachable!("the number of dimensions fits"))
     }
 
-    /// Shares the array: counted and read-only from here on. One atomic swap, no copy.
+    /// Shares the array: counted and read-only from here on. One atomic store, no copy.
     #[must_use]
     pub fn share(self) -> SharedArray<T, D> {
         SharedArray::from_owned(self)

@@ -331,10 +331,16 @@ impl<'w> Seat<'w> {
         };
         // SAFETY: the caller's promise.
         let block = unsafe { core.birth(label, make) };
-        if block.is_err() {
-            core.ledger.discharge(1);
+        match block {
+            Ok(block) => {
+                core.ledger.born(1, &backing.policy);
+                Some(block)
+            }
+            Err(_) => {
+                core.ledger.unborn(1);
+                None
+            }
         }
-        block.ok()
     }
 
     /// See `block::give`.

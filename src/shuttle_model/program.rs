@@ -16,7 +16,10 @@ use super::kernel::lease::{self, Content, Lease};
 use super::kernel::magazine::Magazine;
 use super::kernel::slots::Slot;
 use super::pool::{CLASS, Memory, Model, Owned, POOLS, Seat, Setup, lock};
-use super::tuning::{LEASES_PER_SLAB, SLABS};
+use super::tuning::{LEASES_PER_SLAB, OWNERS_LIMIT, SLABS};
+
+/// Threads that a program has at most.
+const THREADS: u32 = 3;
 
 /// What a thread does. Numbers choose among what the thread, or the board, has; with nothing to
 /// choose from an operation does nothing.
@@ -113,6 +116,7 @@ struct Stage<'w> {
 /// If an owner finds memory that is not its own, or memory goes back twice or never, or a limit is
 /// exceeded, or at the end any cell of any arena is missing.
 pub fn run(setup: Setup, threads: &[Vec<Op>]) {
+    assert!(threads.len() <= THREADS as usize);
     let world = World::<Model>::new();
     let leases = Arena::<Lease>::new();
     let memory = Arc::new(Memory::default());
@@ -135,6 +139,12 @@ pub fn run(setup: Setup, threads: &[Vec<Op>]) {
     });
     stage.settle(core);
     stage.audit();
+}
+
+/// Whether an owner more, of every thread at once, leaves the block mortal: programs account for
+/// every piece, and a block at the limit of owners is leaked on purpose.
+fn has_room(block: &Block<Model>) -> bool {
+    block.state.load().owners() + THREADS < OWNERS_LIMIT
 }
 
 /// One thread of a program, and the handle of a pool that it holds.
@@ -206,8 +216,10 @@ impl<'s, 'w> Player<'s, 'w> {
             Op::Offer(with) => {
                 if let Some(index) = choose(&self.shares, with) {
                     let share = self.shares[index];
-                    share.block.state.add();
-                    self.board(|board| board.offers.push(share));
+                    if has_room(share.block) {
+                        share.block.state.add();
+                        self.board(|board| board.offers.push(share));
+                    }
                 }
             }
             Op::Pick(with) => {
@@ -297,7 +309,7 @@ impl<'s, 'w> Player<'s, 'w> {
         });
         let Some(name) = name else { return };
         let block = self.find(name.index);
-        if block.state.upgrade(name.generation).is_ok() {
+        if has_room(block) && block.state.upgrade(name.generation).is_ok() {
             let share = Owned {
                 block,
                 stamp: name.stamp,
@@ -333,7 +345,7 @@ impl<'s, 'w> Player<'s, 'w> {
         };
         let share = self.leased(found);
         let generation = (found.target >> 32) as u32;
-        if share.block.state.upgrade(generation).is_ok() {
+        if has_room(share.block) && share.block.state.upgrade(generation).is_ok() {
             // SAFETY: the upgrade made the player an owner.
             unsafe { share.verify() };
             self.lease(share);
@@ -406,6 +418,13 @@ impl<'w> Stage<'w> {
         assert_eq!(
             places.cached, 0,
             "blocks stayed in a cache whose thread has left"
+        );
+        let ledger = &core.ledger;
+        let in_use = ledger.held() - ledger.resting();
+        assert_eq!(
+            ledger.used(),
+            in_use,
+            "births are under way in a quiet pool"
         );
         if core.is_closed() {
             assert_eq!(places.depot, 0, "blocks rest in a closed pool");

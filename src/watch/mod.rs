@@ -51,9 +51,9 @@ fn is_sampled(nth: u64, n: u32) -> bool {
 }
 
 impl Watch {
-    /// A watch, if there is anything to check.
-    pub(crate) fn for_checks(checks: Checks) -> Option<Box<Self>> {
-        checks.is_any().then(|| {
+    /// A watch, if there is anything to check, or if `operations` are to be seen one by one.
+    pub(crate) fn new(checks: Checks, operations: bool) -> Option<Box<Self>> {
+        (checks.is_any() || operations).then(|| {
             let limit = checks.quarantine;
             Box::new(Self {
                 checks,

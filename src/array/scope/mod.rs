@@ -53,6 +53,14 @@ pub use temp::Temp;
 /// less, open a child scope for a part of the work, [`reset`](Self::reset) between rounds, or use
 /// owned arrays inside.
 ///
+/// `(a + b) * d` on arrays of `f64`, from the benchmark `expr`; outputs kept by hand are the bound:
+///
+/// | per expression | instructions at n = 1,000 | buffers held |
+/// |---|---|---|
+/// | outputs kept by hand | 5,781 | 2, for ever |
+/// | owned arrays | 5,834 | 1 |
+/// | a scope for each | 6,903 | 2, and 2 KiB of handles |
+///
 /// `examples/photo` does one pipeline (a 451 x 300 picture in three channels, 500 KiB a plane) in
 /// three ways; of one run on two shared cores:
 ///
