@@ -37,7 +37,7 @@ MODELS = {
     "src/kernel/tiers.rs": ["loom_core", "loom_exchange"],
     "src/kernel/ledger.rs": ["loom_exchange", "loom_core"],
     "src/kernel/arena.rs": ["loom_arena"],
-    "src/kernel/slots.rs": ["loom_slots", "loom_core", "loom_exchange"],
+    "src/kernel/slots.rs": ["loom_slots"],
     "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
     "src/kernel/reserve.rs": ["loom_reserve"],
     "src/kernel/pagemap.rs": ["loom_pagemap"],
@@ -260,7 +260,7 @@ thiserror = "2"
 opt-level = 1
 debug = 0
 
-[profile.test.package."*"]
+[profile.test.package.loom]
 opt-level = 3
 
 [lints.rust]
