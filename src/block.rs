@@ -14,18 +14,23 @@ use crate::class;
 use crate::clock::Clock;
 use crate::constants;
 use crate::kernel;
-use crate::kernel::backing::Backing;
+use crate::kernel::backing::{Backing, Note};
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
 use crate::kernel::lease::Lease;
 use crate::kernel::ledger::Policy;
-use crate::kernel::pagemap::PageMap;
+use crate::kernel::pagemap::{GRAIN, PageMap};
 use crate::kernel::state::Released;
 use crate::report::{self, Report};
 use crate::source::Source;
+#[cfg(feature = "tracing")]
+use crate::telemetry;
 use crate::thread::{self, Place};
+use crate::timeline::EventKind;
+use crate::timeline::ring::Ring;
 use crate::trimmer;
 use crate::tuning::CLASSES;
+use crate::watch::Watch;
 
 /// A control block of the process.
 pub(crate) type Block = kernel::block::Block<Bound>;
@@ -49,6 +54,24 @@ pub(crate) static NOTHING: Block = Block::immortal();
 static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
 static_assertions::assert_impl_all!(Block: Send, Sync);
+
+/// A scope gives the memory of a block away: it is no leak of that scope.
+///
+/// # Safety
+/// The block is the caller's, alone or shared.
+#[cfg(feature = "ndarray")]
+pub(crate) unsafe fn mark_survivor(block: &'static Block) {
+    // SAFETY: the caller's promise.
+    if unsafe { block.label() }.flags & RECORDED != 0 {
+        crate::watch::record::survived(block.index());
+    }
+}
+
+/// Where the page map has the block whose memory is at `address`. Payloads are aligned as it asks,
+/// but for guarded ones: these begin anywhere, and no two lie on one page.
+pub(crate) fn map_key(address: usize) -> usize {
+    address - address % GRAIN
+}
 
 /// Names an element type without a registry: the function is called, never compared.
 pub(crate) type ElementTag = fn() -> TypeId;
@@ -100,6 +123,10 @@ pub(crate) const READ_ONLY: u8 = 1;
 pub(crate) const MAPPED: u8 = 2;
 /// Flag of a label: the block is out with a borrower that will bring a pointer back.
 pub(crate) const LENT: u8 = 4;
+/// Flag of a label: the block came back to a watched pool, which has seen to its contents.
+pub(crate) const RESTED: u8 = 8;
+/// Flag of a label: it is recorded who took the block.
+pub(crate) const RECORDED: u8 = 16;
 
 /// What holds foreign memory; dropping it gives the memory back to where it came from.
 pub(crate) type Holder = Box<dyn Send>;
@@ -125,6 +152,10 @@ pub(crate) struct Bound {
     /// The interval of the background trimmer, if the pool has one.
     pub(crate) trimmer: Option<Duration>,
     pub(crate) clock: Clock,
+    /// Where events are recorded, if anywhere.
+    pub(crate) timeline: Option<Ring>,
+    /// The checks of the pool, if it has any, or if its timeline records operations; then no thread's hit path serves it.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 impl Bound {
@@ -144,6 +175,35 @@ impl Bound {
         guarded(|| freed = reclaim(bytes));
         RECLAIMING.set(false);
         freed
+    }
+
+    /// A block was given to a user or comes back from one: recorded if the timeline wants it.
+    ///
+    /// # Safety
+    /// The block, of this pool, is the caller's.
+    pub(crate) unsafe fn operated(&self, kind: EventKind, block: &Block) {
+        if let Some(timeline) = self.timeline.as_ref().filter(|it| it.wants_operations()) {
+            // SAFETY: the caller's block.
+            let label = unsafe { block.label() };
+            // SAFETY: as above.
+            let bytes = unsafe { block.payload(|payload| self.charge(label, payload)) };
+            timeline.record(kind, label.class, 1, bytes);
+        }
+    }
+
+    /// A request for `bytes` bytes was turned down, by the limit or by the source.
+    #[cold]
+    pub(crate) fn turned_down(&self, kind: EventKind, bytes: usize) {
+        if let Some(timeline) = &self.timeline {
+            timeline.record(kind, UNCLASSED, 0, bytes);
+        }
+        #[cfg(feature = "tracing")]
+        report::caught(|| telemetry::events::turned_down(kind, bytes));
+    }
+
+    /// Whether every block is to end at a guard.
+    pub(crate) fn is_guarding(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.is_guarding())
     }
 
     /// Largest class whose resting blocks may serve a request of `class`.
@@ -198,6 +258,14 @@ impl Backing for Bound {
         self.budget
     }
 
+    fn berths(&self) -> u32 {
+        if self.budget == 0 {
+            0
+        } else {
+            constants::pool::BERTHS
+        }
+    }
+
     fn is_unattended(&self) -> bool {
         self.trimmer.is_some() && trimmer::is_alone()
     }
@@ -205,6 +273,20 @@ impl Backing for Bound {
     fn stirred(&self) {
         if self.trimmer.is_some() {
             trimmer::stirred();
+        }
+    }
+
+    fn note(&self, note: Note) {
+        if let Some(timeline) = &self.timeline {
+            timeline.note(note);
+        }
+        #[cfg(feature = "tracing")]
+        report::caught(|| telemetry::events::note(note));
+    }
+
+    fn closed(&self) {
+        if let Some(watch) = &self.watch {
+            watch.drain();
         }
     }
 
@@ -218,7 +300,11 @@ impl Backing for Bound {
                 let base = NonNull::new(payload.base).expect("a pooled block has memory");
                 let layout = layout_of(label, payload);
                 if label.flags & MAPPED != 0 {
-                    PAGE_MAP.remove(payload.base.addr());
+                    PAGE_MAP.remove(map_key(payload.base.addr()));
+                }
+                if let Some(watch) = &self.watch {
+                    // SAFETY: the block is the dying one's alone.
+                    unsafe { watch.dying(label, payload) };
                 }
                 guarded(|| {
                     // SAFETY: the block's memory came from this source with this layout and
@@ -321,14 +407,49 @@ pub(crate) unsafe fn give_slow(block: &'static Block) {
         }
         return;
     };
-    let cache = if label.class == UNCLASSED {
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
+    if let Some(watch) = &backing.watch {
+        // SAFETY: the caller's block, of this pool.
+        unsafe { watch.given(block) };
+        // SAFETY: the caller's block, given up.
+        if unsafe { watch.hold(core, block) } {
+            return;
+        }
+    }
+    // SAFETY: the caller's block, given up.
+    unsafe { give_to_tiers(core, backing, block) };
+}
+
+/// Gives a block to the tiers of its pool that was held back by the pool's checks.
+///
+/// # Safety
+/// The block, of a pool, is the caller's alone; the caller gives it up.
+pub(crate) unsafe fn give_home(block: &'static Block) {
+    // SAFETY: the caller's block.
+    let core = unsafe { block.core() };
+    // SAFETY: cores are cells of a static arena.
+    let core = unsafe { core.as_ref() }.expect("the block is of a pool");
+    // SAFETY: the block keeps the pool alive.
+    let backing = unsafe { core.backing() };
+    // SAFETY: the caller's block, given up.
+    unsafe { give_to_tiers(core, backing, block) };
+}
+
+/// Gives a block to the tiers of its pool.
+///
+/// # Safety
+/// The block, of the pool, is the caller's alone; the caller gives it up.
+unsafe fn give_to_tiers(core: &'static Core, backing: &Bound, block: &'static Block) {
+    // SAFETY: the caller's block.
+    unsafe { backing.operated(EventKind::Drop, block) };
+    // SAFETY: the caller's block.
+    let cache = if unsafe { block.label() }.class == UNCLASSED {
         None
     } else {
         // SAFETY: the block keeps the pool alive.
         unsafe { thread::cache(core) }
     };
-    // SAFETY: the block keeps the pool alive.
-    let backing = unsafe { core.backing() };
     // SAFETY: as above; the cache is this thread's, bound to the pool.
     unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's block, given up.
@@ -378,11 +499,18 @@ unsafe fn give_retired(block: &'static Block) {
     };
     match renewed {
         Some(fresh) => {
+            // SAFETY: cores are cells of a static arena.
+            if let Some(core) = unsafe { core.as_ref() }
+                // SAFETY: the fresh block keeps the pool alive.
+                && let Some(watch) = &unsafe { core.backing() }.watch
+            {
+                watch.renewed(block, fresh);
+            }
             // SAFETY: the fresh block is ours alone.
             if unsafe { fresh.label() }.flags & MAPPED != 0 {
                 // SAFETY: as above.
                 let address = unsafe { fresh.payload(|payload| payload.base.addr()) };
-                let entered = PAGE_MAP.insert(address, fresh.index());
+                let entered = PAGE_MAP.insert(map_key(address), fresh.index());
                 debug_assert!(entered.is_ok(), "the address was entered before");
             }
             // SAFETY: it took over the memory and the pool's share.
@@ -392,6 +520,14 @@ unsafe fn give_retired(block: &'static Block) {
             // SAFETY: the caller's block.
             match unsafe { core.as_ref() } {
                 Some(core) => {
+                    // SAFETY: the block keeps the pool alive.
+                    let backing = unsafe { core.backing() };
+                    if let Some(watch) = &backing.watch {
+                        // SAFETY: the caller's block, of this pool.
+                        unsafe { watch.given(block) };
+                    }
+                    // SAFETY: as above.
+                    unsafe { backing.operated(EventKind::Drop, block) };
                     // SAFETY: the caller's block.
                     unsafe { core.death(block) };
                 }

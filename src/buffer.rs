@@ -162,7 +162,7 @@ impl<T: Element> Buffer<T> {
     }
 
     /// Shares the buffer: counted from here on, and read-only while there is more than one owner.
-    /// Handles of the block's earlier lives stay stale. One atomic swap.
+    /// Handles of the block's earlier lives stay stale. One atomic store.
     #[inline]
     #[must_use]
     pub fn share(self) -> SharedBuffer<T> {

@@ -27,6 +27,8 @@ pub mod kernel {
     pub const BUSY_LOOKS: u32 = 200;
     /// Times that an audit looks at threads that are on their way out.
     pub const AUDIT_LOOKS: u32 = 100_000;
+    /// Most blocks of one class without magazines that a cache has berths for.
+    pub const BERTHS_PER_CLASS: u32 = 4;
     /// Magazines for which a class charges the budget of a cache: loaded, previous, one in flight.
     pub const MAGAZINES_PER_SHELF: usize = 3;
 }
@@ -58,6 +60,8 @@ pub mod model {
     pub const BUSY_LOOKS: u32 = 1;
     /// See `super::kernel::AUDIT_LOOKS`.
     pub const AUDIT_LOOKS: u32 = 1;
+    /// See `super::kernel::BERTHS_PER_CLASS`.
+    pub const BERTHS_PER_CLASS: u32 = 2;
     /// See `super::kernel::MAGAZINES_PER_SHELF`.
     pub const MAGAZINES_PER_SHELF: usize = 3;
 }
@@ -82,6 +86,9 @@ pub mod pool {
     pub const CORES_PER_SLAB: usize = 4;
     /// Bytes that one magazine may hold.
     pub const MAGAZINE_BYTES: usize = 32 << 10;
+    /// Blocks of the classes without magazines that one thread's cache may keep: those of which
+    /// less than two fit a magazine.
+    pub const BERTHS: u32 = 64;
     /// Largest default class, in bytes.
     pub const MAX_CLASS: usize = 1 << 30;
     /// Bytes that the classes touched by one thread may keep in its cache (C).
@@ -111,6 +118,32 @@ pub mod ledger {
     pub const REMEMBERED: usize = 256;
     /// Misuses that are kept with their details; more are only counted.
     pub const KEPT: usize = 64;
+}
+
+/// Values of timelines.
+pub mod timeline {
+    /// Events that a ring keeps, unless told.
+    pub const EVENTS: usize = 1 << 16;
+    /// Most events that a ring may keep: of 56 bytes each, 900 MB.
+    pub const MOST_EVENTS: usize = 1 << 24;
+    /// Threads whose names are known, the first ones.
+    pub const NAMED_THREADS: usize = 1024;
+    /// Stretches of time into which a page cuts a recording.
+    pub const STRETCHES: usize = 800;
+    /// Classes that have a colour of their own on a page.
+    pub const COLOURED_CLASSES: usize = 9;
+}
+
+/// Values of the checks.
+pub mod watch {
+    /// Frames of a stack that are remembered.
+    pub const FRAMES: usize = 48;
+    /// Entries of one chunk of what is remembered beside the cells of an arena.
+    pub const CHUNK: usize = 1024;
+    /// Chunks that there can be: enough for every control block and lease.
+    pub const CHUNKS: usize = super::kernel::SLABS;
+    /// Fills what was released, and what lies between a guarded buffer and its guard.
+    pub const PATTERN: u8 = 0xDB;
 }
 
 /// Values of the memory sources.

@@ -5,12 +5,14 @@
 use core::any::TypeId;
 use core::ptr::NonNull;
 
-use crate::block::{self, Block, ElementTag, LEASES, WORLD};
+use crate::block::{self, Block, ElementTag, LEASES, RECORDED, WORLD};
 use crate::element::Element;
 use crate::kernel::lease::{self, Content};
 use crate::kernel::state;
+use crate::report::{self, Report};
 use crate::shared::SharedBuffer;
 use crate::sync::Counter;
+use crate::watch;
 
 static STALE: Counter = Counter::new();
 static STRAYS: Counter = Counter::new();
@@ -171,6 +173,7 @@ impl<T: Element> SharedBuffer<T> {
         };
         match lease::lease(&LEASES, content) {
             Ok(name) => {
+                remember(name, &self);
                 let _leased = self.into_parts();
                 Ok(Token(name))
             }
@@ -193,6 +196,16 @@ impl Token {
 
     fn stray(self, reason: StaleReason) -> StrayRelease {
         STRAYS.add(1);
+        if reason == StaleReason::Gone
+            && lease::peek(&LEASES, self.0).is_err()
+            && let Some((capacity, history)) = watch::lease::history(self.0)
+        {
+            report::emit(&Report::StrayToken {
+                token: self.0,
+                capacity,
+                history,
+            });
+        }
         StrayRelease {
             token: self.0,
             reason,
@@ -237,7 +250,10 @@ impl Token {
             return Err(self.stray(StaleReason::Gone));
         };
         match lease::lease(&LEASES, content) {
-            Ok(name) => Ok(Self(name)),
+            Ok(name) => {
+                watch::lease::cloned(self.0, name);
+                Ok(Self(name))
+            }
             Err(_) => {
                 // SAFETY: the share that was added.
                 unsafe { block::release(block) };
@@ -250,7 +266,12 @@ impl Token {
     fn end(self) -> Option<(&'static Block, Content)> {
         let content = lease::end(&LEASES, self.0).ok()?;
         let block = Handle(content.target).block();
-        Some((block.expect("a lease holds a share of a block"), content))
+        let block = block.expect("a lease holds a share of a block");
+        // SAFETY: the lease's share is ours.
+        if unsafe { block.label() }.flags & RECORDED != 0 {
+            watch::lease::ended(self.0);
+        }
+        Some((block, content))
     }
 
     /// One share more of the leased block, while the lease is live: it is the caller's.
@@ -291,6 +312,16 @@ impl Token {
         // SAFETY: the added share; the view was valid when it was leased, and the generation is
         // the same.
         Some(unsafe { SharedBuffer::from_share(block, start_of(block, &content), content.len) })
+    }
+}
+
+/// Remembers whose a token is, where the pool wants to know.
+fn remember<T: Element>(token: u64, view: &SharedBuffer<T>) {
+    if view.is_recorded() {
+        let block = view.block();
+        // SAFETY: the view owns a share.
+        let life = unsafe { watch::life(block) };
+        watch::lease::made(token, block.index(), life, view.retained_bytes());
     }
 }
 

@@ -16,7 +16,7 @@
 //! | [`count`] | the counting alone, for control cells that are never recycled |
 //! | `array` | with the feature `ndarray`: arrays and scopes in pooled memory |
 //! | [`integrate`] | bridges to other crates' traits, each a feature |
-//! | [`Stats`], [`Audit`], [`report`] | what a pool has done, holds, and had to complain about |
+//! | [`Stats`], [`Snapshot`], [`Audit`], [`timeline`], [`report`] | what a pool has done, holds, and had to complain about |
 //! | `array` (feature `ndarray`) | arrays and scopes in pooled memory |
 //!
 //! # Taking, writing, dropping
@@ -77,6 +77,7 @@ mod handle;
 pub mod integrate;
 #[doc(hidden)]
 pub mod kernel;
+mod leaks;
 #[cfg(feature = "loom")]
 #[doc(hidden)]
 pub mod loom_model;
@@ -88,12 +89,17 @@ mod shared;
 #[cfg(feature = "shuttle")]
 #[doc(hidden)]
 pub mod shuttle_model;
+mod snapshot;
 pub mod source;
 mod stats;
 mod sync;
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+mod telemetry;
 mod thread;
 mod tiers;
+pub mod timeline;
 mod trimmer;
+mod watch;
 
 // The kernel names its constants through `super`, here as under a model checker.
 use constants::kernel as tuning;
@@ -112,13 +118,16 @@ pub use constants::pool::MIN_ALIGN;
 pub use element::Element;
 pub use error::{AllocError, AllocErrorKind};
 pub use handle::{Handle, Stale, StaleReason, StrayRelease, Token, stale_upgrades, stray_releases};
+pub use leaks::{LeakGroup, LeakReport, Retained};
 #[cfg(feature = "ndarray")]
 #[cfg_attr(docsrs, doc(cfg(feature = "ndarray")))]
 pub use ndpool_macros::scoped;
 pub use pool::{Pool, PoolBuilder};
 pub use shared::{SharedBuffer, ViewError, Writable};
+pub use snapshot::{Settings, Snapshot};
 pub use stats::{Audit, AuditError, ClassStats, Stats};
 pub use trimmer::abandoned_caches;
+pub use watch::{CheckError, Checks, History, LeakLevel, Site};
 
 /// The examples of the README compile and run.
 #[cfg(doctest)]
@@ -129,3 +138,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/integrating.md")]
 struct Integrating;
+
+/// And those of the text on timelines.
+#[cfg(all(doctest, feature = "timeline"))]
+#[doc = include_str!("../docs/timeline.md")]
+struct Timelines;

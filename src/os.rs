@@ -128,6 +128,30 @@ pub(crate) unsafe fn discard_pages(_base: core::ptr::NonNull<u8>, _len: usize) -
     false
 }
 
+/// Whether this system makes pages inaccessible.
+pub(crate) const CAN_FORBID: bool = cfg!(any(target_os = "linux", target_os = "macos"));
+
+/// Makes a range inaccessible: whoever touches it faults. `false` if the system refused.
+///
+/// # Safety
+/// The range is page-aligned, lies in one mapping of the caller's own, and nobody uses it until it
+/// is unmapped.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+pub(crate) unsafe fn forbid(begin: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller owns the range, so that forbidding it harms nobody.
+    let result = unsafe { libc::mprotect(begin.cast(), len, libc::PROT_NONE) };
+    result == 0
+}
+
+/// Elsewhere nothing is made inaccessible.
+///
+/// # Safety
+/// None needed; as on Linux.
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+pub(crate) unsafe fn forbid(_begin: *mut u8, _len: usize) -> bool {
+    false
+}
+
 /// Registers what runs before a fork, and after it in the parent and in the child. Elsewhere there
 /// are no forks.
 pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {

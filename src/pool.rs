@@ -16,12 +16,16 @@ use crate::constants;
 use crate::element::Element;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::ledger::Policy;
+use crate::snapshot::Snapshot;
 use crate::source::{Os, Source};
 use crate::stats::{Audit, AuditError, Stats};
 use crate::thread::{self, Place};
 use crate::tiers;
+use crate::timeline::ring::Ring;
+use crate::timeline::{Recording, Timeline};
 use crate::trimmer;
 use crate::tuning::{CLASSES, MAGAZINE_ROUNDS, MAGAZINES_PER_SHELF};
+use crate::watch::{self, Checks, Watch};
 
 /// How a pool is configured.
 pub struct PoolBuilder {
@@ -37,6 +41,9 @@ pub struct PoolBuilder {
     reuse: usize,
     interval: Duration,
     trimmer: Option<Duration>,
+    timeline: Option<Timeline>,
+    checks: Option<Checks>,
+    wipe: bool,
 }
 
 impl Default for PoolBuilder {
@@ -54,6 +61,9 @@ impl Default for PoolBuilder {
             reuse: constants::pool::REUSE_CLASSES,
             interval: constants::pool::INTERVAL,
             trimmer: None,
+            timeline: None,
+            checks: None,
+            wipe: false,
         }
     }
 }
@@ -156,6 +166,33 @@ impl PoolBuilder {
         self
     }
 
+    /// Keeps the pool's last events, for [`Pool::timeline`]. Without this call the pool keeps a
+    /// timeline if the environment variable `NDPOOL_TIMELINE` says so (see [`Timeline::from_env`]).
+    #[must_use]
+    pub fn timeline(mut self, timeline: Timeline) -> Self {
+        self.timeline = Some(timeline);
+        self
+    }
+
+    /// Looks for misuse, at the price that `docs/diagnosis.md` names. Without this call the pool has
+    /// the checks of the environment variable `NDPOOL_CHECK` (see [`Checks::from_env`]); with
+    /// `Checks::new()` it has none.
+    #[must_use]
+    pub fn checks(mut self, checks: Checks) -> Self {
+        self.checks = Some(checks);
+        self
+    }
+
+    /// Overwrites every buffer with zeroes when its last owner goes: its whole capacity, so that
+    /// nobody who gets the memory later, or reads a core dump, finds what was in it. For secrets;
+    /// together with whatever [`checks`](Self::checks) there are. Memory that is not the pool's
+    /// own (from owners, mapped files) is left as it is.
+    #[must_use]
+    pub fn wipe_on_return(mut self) -> Self {
+        self.wipe = true;
+        self
+    }
+
     /// Opens the pool.
     ///
     /// # Panics
@@ -174,21 +211,31 @@ impl PoolBuilder {
     ///
     /// # Errors
     /// [`AllocErrorKind::BlocksExhausted`] if memory for its core is refused, or too many pools
-    /// are open.
+    /// are open; [`AllocErrorKind::Unsupported`] if its checks cannot be had on this system.
     pub fn try_build(self) -> Result<Pool, AllocError> {
+        let mut checks = self.checks.unwrap_or_else(Checks::from_env);
+        if self.wipe {
+            checks = checks.wipe();
+        }
+        let timeline = self.timeline.or_else(Timeline::from_env);
+        let timeline = timeline.as_ref().map(Ring::new);
         let classes = match class::of(self.max_class.max(1)) {
             class if class < CLASSES => class + 1,
             _ => CLASSES,
         };
+        let source = match watch::source_for(checks)? {
+            Some(guarded) => guarded,
+            None => self.source,
+        };
         let mut charges = Box::new([0; CLASSES]);
         let mut rounds = Box::new([0; CLASSES]);
         for class in 0..classes {
-            let charge = self.source.footprint(block::class_layout(class));
+            let charge = source.footprint(block::class_layout(class));
             charges[class] = charge;
             rounds[class] = rounds_of(charge, self.budget);
         }
         let bound = Bound {
-            source: self.source,
+            source,
             policy: Policy {
                 slack: (self.slack * 1024.0) as u64,
                 window: self.window,
@@ -205,6 +252,11 @@ impl PoolBuilder {
             interval: self.interval,
             trimmer: self.trimmer,
             clock: Clock::default(),
+            watch: Watch::new(
+                checks,
+                timeline.as_ref().is_some_and(Ring::wants_operations),
+            ),
+            timeline,
         };
         trimmer::prepare_for_fork();
         // SAFETY: the world is a static.
@@ -226,14 +278,15 @@ impl PoolBuilder {
     }
 }
 
-/// Rounds of a magazine of blocks that occupy `charge` bytes each.
+/// Rounds of a magazine of blocks that occupy `charge` bytes each; 0 for a class that has berths
+/// instead.
 fn rounds_of(charge: usize, budget: usize) -> u8 {
-    let by_bytes = (constants::pool::MAGAZINE_BYTES / charge.max(1)).clamp(1, MAGAZINE_ROUNDS);
-    // A class that alone would exceed the budget goes to the depot directly.
-    if charge.saturating_mul(MAGAZINES_PER_SHELF) <= budget {
-        by_bytes as u8
-    } else {
+    let rounds = (constants::pool::MAGAZINE_BYTES / charge.max(1)).min(MAGAZINE_ROUNDS);
+    // A class whose magazines would be no more than single blocks, or alone exceed the budget.
+    if rounds < 2 || charge.saturating_mul(MAGAZINES_PER_SHELF) > budget {
         0
+    } else {
+        rounds as u8
     }
 }
 
@@ -342,10 +395,14 @@ impl Pool {
         Ok(buffer)
     }
 
-    /// Gives every resting block back to its source, from the depot and from every thread's cache,
+    /// Gives every resting block back to its source, from a quarantine, the depot and from every thread's cache,
     /// idle ones included; returns the bytes. May wait for another trim; no allocating thread is
     /// made to wait.
     pub fn trim(&self) -> usize {
+        // SAFETY: `self` is a handle.
+        if let Some(watch) = &unsafe { self.core.backing() }.watch {
+            watch.drain();
+        }
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.trim(thread::existing_cache(self.core)) }
     }
@@ -363,6 +420,30 @@ impl Pool {
     pub fn stats(&self) -> Stats {
         // SAFETY: `self` is a handle of the pool.
         unsafe { Stats::of(self.core) }
+    }
+
+    /// The pool's configuration and statistics in one value that can be written down: it is
+    /// [`serde::Serialize`](https://docs.rs/serde) with the feature `serde`.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        // SAFETY: `self` is a handle of the pool.
+        let backing = unsafe { self.core.backing() };
+        Snapshot::of(self.core.life(), backing, self.stats())
+    }
+
+    /// Drains the pool's timeline: the events since the last call, or since the pool was opened, up
+    /// to now. `None` if the pool keeps none. Of two callers at once each gets a part. May wait for a
+    /// thread that is just writing an event.
+    #[must_use]
+    pub fn timeline(&self) -> Option<Recording> {
+        // SAFETY: `self` is a handle of the pool.
+        let backing = unsafe { self.core.backing() };
+        let ring = backing.timeline.as_ref()?;
+        let limit = backing.policy.limit;
+        let limit = (limit < usize::MAX).then_some(limit);
+        Some(Recording::of(ring, self.core.life(), limit, || {
+            self.stats()
+        }))
     }
 
     /// Births so far, births and exchanges so far, and bytes held now: what a check of the

@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering;
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
 use crate::sync::Counter;
+use crate::timeline::TimelineError;
+use crate::watch::{CheckError, History};
 
 /// Something went wrong where there is no caller to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,11 @@ pub enum Report {
     /// A source's or an owner's release code panicked. The block is dead all the same, and the
     /// accounting is right.
     ReleasePanicked,
+    /// The environment variable `NDPOOL_TIMELINE` has a word that it cannot have.
+    BadTimeline {
+        /// The word.
+        word: String,
+    },
     /// A pointer was deallocated that no pool of this process has handed out.
     ForeignPointer {
         /// The address.
@@ -27,6 +34,8 @@ pub enum Report {
     DoubleDeallocation {
         /// The address.
         address: usize,
+        /// Where it was allocated, and given back first.
+        history: History,
     },
     /// A layout was passed to a deallocation that does not fit the block.
     WrongLayout {
@@ -38,6 +47,59 @@ pub enum Report {
         align: usize,
         /// Bytes that the block holds.
         capacity: usize,
+        /// Where it was allocated.
+        history: History,
+    },
+    /// Somebody wrote to a buffer after its last owner had released it; see
+    /// [`Checks::poison`](crate::Checks::poison).
+    WrittenAfterRelease {
+        /// Address of the first changed byte.
+        address: usize,
+        /// Its place in the block, in bytes.
+        offset: usize,
+        /// What was written there.
+        found: u8,
+        /// Bytes that the block holds: its class.
+        capacity: usize,
+        /// The buffer's last owner; unknown if the memory went back to its source meanwhile.
+        history: History,
+    },
+    /// Somebody wrote beside a buffer; see [`Checks::guard`](crate::Checks::guard).
+    WrittenOutside {
+        /// Address of the first changed byte.
+        address: usize,
+        /// Its place from the buffer's first byte on, in bytes; negative in front of it.
+        offset: isize,
+        /// What was written there.
+        found: u8,
+        /// Bytes of the buffer.
+        capacity: usize,
+        /// The buffer's last owner.
+        history: History,
+    },
+    /// A token was released or redeemed that had been before; the caller has the error as well.
+    StrayToken {
+        /// Bits of the token.
+        token: u64,
+        /// Bytes of the block that it was an owner of.
+        capacity: usize,
+        /// Where the block was allocated, and the token used up.
+        history: History,
+    },
+    /// A [`Limited`](crate::allocator::Limited) node ended with charges that were never taken back, or
+    /// was given back more than it had charged.
+    UnbalancedLimit {
+        /// Name of the node.
+        name: &'static str,
+        /// Bytes charged.
+        charged: usize,
+        /// Bytes given back beyond that.
+        excess: usize,
+    },
+    /// The environment variable `NDPOOL_CHECK` has a word that is no check.
+    UnknownCheck {
+        /// The word.
+        word: String,
     },
 }
 
@@ -45,21 +107,68 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ReleasePanicked => write!(f, "release code of a source or an owner panicked"),
+            Self::BadTimeline { word } => {
+                let error = TimelineError { word: word.clone() };
+                write!(f, "NDPOOL_TIMELINE: {error}")
+            }
             Self::ForeignPointer { address } => {
                 write!(f, "deallocated {address:#x}, which no pool has handed out")
             }
-            Self::DoubleDeallocation { address } => {
-                write!(f, "deallocated {address:#x} twice")
+            Self::DoubleDeallocation { address, history } => {
+                write!(f, "deallocated {address:#x} twice{history}")
             }
+            Self::WrittenAfterRelease {
+                address,
+                offset,
+                found,
+                capacity,
+                history,
+            } => write!(
+                f,
+                "{address:#x}, byte {offset} of a block of {capacity}, was written after the \
+                 release: {found:#04x}{history}"
+            ),
+            Self::WrittenOutside {
+                address,
+                offset,
+                found,
+                capacity,
+                history,
+            } => write!(
+                f,
+                "{address:#x}, byte {offset} from the begin of a buffer of {capacity}, was \
+                 written: {found:#04x}{history}"
+            ),
+            Self::StrayToken {
+                token,
+                capacity,
+                history,
+            } => write!(
+                f,
+                "token {token:#018x} of a block of {capacity} bytes was used twice{history}"
+            ),
+            Self::UnbalancedLimit {
+                name,
+                charged,
+                excess,
+            } => write!(
+                f,
+                "{name}: {charged} bytes are still charged at the end, {excess} were given back \
+                 beyond what was charged"
+            ),
             Self::WrongLayout {
                 address,
                 size,
                 align,
                 capacity,
+                history,
             } => write!(
                 f,
-                "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}"
+                "deallocated {address:#x} as {size} bytes aligned to {align}; the block holds {capacity}{history}"
             ),
+            Self::UnknownCheck { word } => {
+                write!(f, "NDPOOL_CHECK: {}", CheckError { word: word.clone() })
+            }
         }
     }
 }

@@ -15,13 +15,14 @@ use std::sync::Arc;
 use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::allocator::System;
-use crate::block::{self, Block, ElementTag, READ_ONLY};
+use crate::block::{self, Block, ElementTag, Kind, READ_ONLY, RECORDED};
 use crate::buffer::{Buffer, Callback};
 use crate::element::Element;
 use crate::error::AllocError;
 use crate::handle::Handle;
 use crate::tiers;
 use crate::tuning::LAST_GENERATION;
+use crate::watch::record;
 
 /// A counted, read-only view of `len` elements of a buffer.
 ///
@@ -151,7 +152,6 @@ impl<T: Element> SharedBuffer<T> {
     }
 
     /// The control block; the view owns a share of it.
-    #[cfg(feature = "ndarray")]
     pub(crate) fn block(&self) -> &'static Block {
         self.block
     }
@@ -281,6 +281,22 @@ impl<T: Element> SharedBuffer<T> {
         label.flags & READ_ONLY != 0
     }
 
+    /// Whether the pool remembers who allocated the buffer.
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        // SAFETY: the view owns a share.
+        let label = unsafe { self.block.label() };
+        label.flags & RECORDED != 0 && Kind::of(label) == Kind::Pooled
+    }
+
+    /// A view of `len` elements of this one is made.
+    #[inline]
+    pub(crate) fn note_view(&self, len: usize) {
+        if self.is_recorded() {
+            record::viewed(self.block.index(), len * size_of::<T>());
+        }
+    }
+
     /// A view of a part of this one, in elements; it is an owner of its own.
     ///
     /// # Errors
@@ -303,6 +319,7 @@ impl<T: Element> SharedBuffer<T> {
                 len: self.len,
             });
         }
+        self.note_view(end - start);
         let mut view = self.clone();
         // SAFETY: `start` is at most the length.
         view.ptr = unsafe { view.ptr.add(start) };

@@ -10,6 +10,7 @@ use crate::tuning::CLASSES;
 
 /// One size class, or what has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ClassStats {
     /// Bytes that a block of the class holds; 0 for what has no class.
@@ -69,6 +70,7 @@ impl ClassStats {
 /// A look at a pool: exact when the pool is quiet, else each number is of the moment or shortly
 /// before. Bytes are bytes occupied, alignment and rounding included, unless said otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Requests served by the thread's cache or the depot.
@@ -85,6 +87,10 @@ pub struct Stats {
     pub held_bytes: usize,
     /// Bytes with users.
     pub live_bytes: usize,
+    /// Blocks that were released and are held back by a quarantine; they count as live.
+    pub quarantined: u64,
+    /// Bytes of these, which count as live as well.
+    pub quarantined_bytes: usize,
     /// Bytes resting in thread caches.
     pub resting_cached_bytes: usize,
     /// Bytes resting in the depot (D).
@@ -98,6 +104,7 @@ pub struct Stats {
     /// What the pool may hold now by the footprint promise.
     pub budget_bytes: usize,
     /// Bytes that may still be held before the limit refuses; `usize::MAX` without a limit.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "unless_endless"))]
     pub headroom_bytes: usize,
     /// Bytes that live and resting blocks occupy beyond their capacity.
     pub waste_bytes: usize,
@@ -115,6 +122,15 @@ pub struct Stats {
     pub classes: Vec<ClassStats>,
 }
 
+/// Bytes, or nothing where there is no bound.
+#[cfg(feature = "serde")]
+fn unless_endless<S: serde::Serializer>(bytes: &usize, to: S) -> Result<S::Ok, S::Error> {
+    match *bytes {
+        usize::MAX => to.serialize_none(),
+        bytes => to.serialize_some(&bytes),
+    }
+}
+
 impl Stats {
     /// # Safety
     /// The caller holds a handle of the pool.
@@ -129,7 +145,6 @@ impl Stats {
             deaths: core.numbers.deaths.get(),
             misses: core.numbers.births.get(),
             held_bytes: ledger.held(),
-            resting_depot_bytes: ledger.resting(),
             peak_held_bytes: ledger.highest().0,
             peak_used_bytes: ledger.highest().1,
             recent_peak_bytes: ledger.recent_peak(),
@@ -145,6 +160,9 @@ impl Stats {
             stray_releases: crate::stray_releases(),
             ..Self::default()
         };
+        if let Some(watch) = &backing.watch {
+            (stats.quarantined, stats.quarantined_bytes) = watch.held();
+        }
         let mut classed_bytes = 0;
         for class in 0..CLASSES {
             let row = ClassStats::of(core, class, backing.class_charge(class));
@@ -156,6 +174,7 @@ impl Stats {
             stats.hits += row.takes - row.births.min(row.takes);
             stats.live_bytes += bytes(row.live);
             stats.resting_cached_bytes += bytes(row.cached);
+            stats.resting_depot_bytes += bytes(row.depot);
             stats.waste_bytes += exist as usize * (row.charge - row.capacity);
             classed_bytes += bytes(exist);
             stats.classes.push(row);

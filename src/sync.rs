@@ -40,6 +40,13 @@ pub fn heavy_barrier() -> bool {
     crate::os::membarrier()
 }
 
+/// Stores to a word that nobody else may change now, though others may try by compare-and-swap. The
+/// models swap: they take a plain store beside a read-modify-write for a race.
+#[inline(always)]
+pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
+    word.store(value, order);
+}
+
 /// One turn of waiting for another thread.
 pub fn pause() {
     std::thread::yield_now();

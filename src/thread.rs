@@ -39,16 +39,16 @@ thread_local! {
 
 /// Place of a pool in the inline table: below its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u8);
+pub(crate) struct Place(u32);
 
 impl Place {
     /// A place where nothing is ever registered.
-    pub(crate) const NONE: Self = Self(BEYOND as u8);
+    pub(crate) const NONE: Self = Self(BEYOND as u32);
 
     /// The place of a pool.
     #[inline]
     pub(crate) fn of(core: &Core) -> Self {
-        Self((core.index() as usize).min(BEYOND) as u8)
+        Self(core.index().min(BEYOND as u32))
     }
 }
 
@@ -56,7 +56,7 @@ impl Hot {
     #[inline(always)]
     fn cache(&self, place: Place) -> &'static Cache {
         // SAFETY: a `Place` is at most `BEYOND`, the last index of the table.
-        unsafe { self.table.get_unchecked(usize::from(place.0)) }.get()
+        unsafe { self.table.get_unchecked(place.0 as usize) }.get()
     }
 }
 
@@ -85,7 +85,8 @@ pub(crate) unsafe fn push(place: Place, class: Class, block: &'static Block) -> 
 }
 
 /// This thread's cache for the pool of `core`; registers the thread if need be. `None` if the
-/// thread is exiting, the pool closed, or memory short.
+/// thread is exiting, the pool closed, or memory short. The cache of a watched pool is found here
+/// only: the hit path never sees it.
 ///
 /// # Safety
 /// The caller holds a handle or a block of the pool.
@@ -99,7 +100,8 @@ pub(crate) unsafe fn cache(core: &'static Core) -> Option<&'static Cache> {
         if let Some(cache) = slot.cache(core.index())
             && cache.bias.request() & (CLOSED | DEAD) == 0
         {
-            remember(hot, core, cache);
+            // SAFETY: the caller holds a handle or a block.
+            unsafe { remember(hot, core, cache) };
             return Some(cache);
         }
         // A new pool: the place to see to those that have gone.
@@ -107,7 +109,8 @@ pub(crate) unsafe fn cache(core: &'static Core) -> Option<&'static Cache> {
         unsafe { tiers::answer_all(slot) };
         // SAFETY: the thread holds the slot, and the caller a handle or a block.
         let cache = unsafe { core.register(slot) }?;
-        remember(hot, core, cache);
+        // SAFETY: the caller holds a handle or a block.
+        unsafe { remember(hot, core, cache) };
         Some(cache)
     })
 }
@@ -120,10 +123,18 @@ pub(crate) fn existing_cache(core: &Core) -> Option<&'static Cache> {
     })
 }
 
-fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
+/// Enters a cache into the inline table; for a watched pool the vacant one, since the table may
+/// still name this very cache as bound to an earlier pool of the same index.
+///
+/// # Safety
+/// The caller holds a handle or a block of the pool.
+unsafe fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
     let place = Place::of(core);
     if place != Place::NONE {
-        hot.table[usize::from(place.0)].set(cache);
+        // SAFETY: the caller's promise.
+        let watched = unsafe { core.backing() }.watch.is_some();
+        let found = if watched { &VACANT } else { cache };
+        hot.table[place.0 as usize].set(found);
     }
 }
 
@@ -146,9 +157,19 @@ pub(crate) fn forget_caches() {
     });
 }
 
+/// Whether this thread's thread-locals are going.
+pub(crate) fn has_exited() -> bool {
+    HOT.with(|hot| hot.exited.get())
+}
+
 /// The slot of this thread, if it has one.
 pub(crate) fn slot() -> Option<&'static Slot> {
     HOT.with(|hot| hot.slot.get())
+}
+
+/// A number of this thread that no other living one has.
+pub(crate) fn number() -> usize {
+    HOT.with(|hot| core::ptr::from_ref(hot).addr())
 }
 
 impl Drop for Leaver {

@@ -19,6 +19,7 @@ use crate::kernel::core::BirthError;
 use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};
+use crate::timeline::EventKind;
 use crate::trimmer;
 
 /// A block that was just taken, with what a drop needs to know.
@@ -36,12 +37,12 @@ pub(crate) struct Taken {
 pub(crate) const NAME: &str = "pool";
 const FOREIGN: &str = "foreign memory";
 
-/// Bytes of `len` elements.
+/// Bytes of `len` elements; more than `isize::MAX` of them have no class, and are refused later.
 #[inline]
 pub(crate) fn bytes_of<T>(len: usize) -> Result<usize, AllocError> {
     match len.checked_mul(size_of::<T>()) {
-        Some(bytes) if bytes <= isize::MAX as usize => Ok(bytes),
-        _ => Err(overflow(align_of::<T>())),
+        Some(bytes) => Ok(bytes),
+        None => Err(overflow(align_of::<T>())),
     }
 }
 
@@ -61,14 +62,15 @@ pub(crate) unsafe fn take(
     bytes: usize,
     align: usize,
 ) -> Result<Taken, AllocError> {
-    let class = Class::new(class::of(bytes));
+    let class = class::of(bytes);
     if align <= MIN_ALIGN
-        && let Some(block) = thread::pop(place, class)
+        && class < class::COUNT
+        && let Some(block) = thread::pop(place, Class::new(class))
     {
         return Ok(Taken {
             block,
             base: base_of(block),
-            class,
+            class: Class::new(class),
             place,
             zeroed: false,
         });
@@ -166,12 +168,37 @@ pub(crate) unsafe fn take_slow(
 ) -> Result<Taken, AllocError> {
     // SAFETY: the caller's promise.
     let backing = unsafe { core.backing() };
+    // SAFETY: the caller's promise.
+    let taken = unsafe { take_from_tiers(core, backing, bytes, align, zeroed) }?;
+    if let Some(watch) = &backing.watch {
+        // SAFETY: just taken from this pool.
+        unsafe { watch.taken(taken.block, bytes, align) };
+    }
+    // SAFETY: as above.
+    unsafe { backing.operated(EventKind::Allocate, taken.block) };
+    Ok(taken)
+}
+
+/// A block from the tiers, or a new one.
+///
+/// # Safety
+/// As [`take_slow`].
+unsafe fn take_from_tiers(
+    core: &'static Core,
+    backing: &Bound,
+    bytes: usize,
+    align: usize,
+    zeroed: bool,
+) -> Result<Taken, AllocError> {
     if bytes == 0 {
         // SAFETY: the caller's promise.
         return unsafe { empty(core, align) };
     }
+    if bytes > isize::MAX as usize {
+        return Err(overflow(align));
+    }
     let Some(class) = class_for(backing, bytes, align) else {
-        let layout = unclassed_layout(bytes, align)?;
+        let layout = unclassed_layout(backing, bytes, align)?;
         // SAFETY: the caller's promise.
         return unsafe { birth(core, backing, UNCLASSED, layout, None, zeroed) };
     };
@@ -180,22 +207,32 @@ pub(crate) unsafe fn take_slow(
     // SAFETY: the caller's promise; the cache is this thread's.
     unsafe { trimmer::tick(core, backing, cache) };
     // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
-    if let Some(block) = unsafe { core.take_slow(cache, class) } {
-        return Ok(described(core, block, false));
+    let found = unsafe { core.take_slow(cache, class) }.or_else(|| {
+        let last = backing.last_serving(class);
+        // SAFETY: as above.
+        unsafe { core.take_larger(cache, class, last) }
+    });
+    let taken = match found {
+        Some(block) => described(core, block, false),
+        None => {
+            let layout = class_layout(class);
+            // SAFETY: the caller's promise.
+            unsafe { birth(core, backing, class as u8, layout, cache, zeroed) }?
+        }
+    };
+    if let Some(cache) = cache
+        && backing.rounds(taken.class.index()) == 0
+    {
+        cache.credit(taken.class.index());
     }
-    // SAFETY: as above.
-    if let Some(block) = unsafe { core.take_larger(class, backing.last_serving(class)) } {
-        return Ok(described(core, block, false));
-    }
-    let layout = class_layout(class);
-    // SAFETY: the caller's promise.
-    unsafe { birth(core, backing, class as u8, layout, cache, zeroed) }
+    Ok(taken)
 }
 
 /// A block of `bytes` bytes from the pool of another block.
 ///
 /// # Safety
 /// The caller owns a share of the block.
+#[inline]
 pub(crate) unsafe fn beside(
     block: &'static Block,
     bytes: usize,
@@ -223,19 +260,25 @@ pub(crate) fn capacity(backing: &Bound, bytes: usize, align: usize) -> usize {
     }
     match class_for(backing, bytes, align) {
         Some(class) => class::capacity(class),
-        None => unclassed_layout(bytes, align).map_or(bytes, |layout| layout.size()),
+        None => unclassed_layout(backing, bytes, align).map_or(bytes, |layout| layout.size()),
     }
 }
 
 /// The class that serves a request, if any does.
 fn class_for(backing: &Bound, bytes: usize, align: usize) -> Option<usize> {
+    if backing.is_guarding() {
+        return None;
+    }
     let class = class::of(bytes);
     (class < backing.classes && align <= natural_align(class::capacity(class))).then_some(class)
 }
 
-/// Layout of a block that no class serves: oversized or over-aligned.
-fn unclassed_layout(bytes: usize, align: usize) -> Result<Layout, AllocError> {
+/// Layout of a block that no class serves: oversized, over-aligned, or to end at a guard.
+fn unclassed_layout(backing: &Bound, bytes: usize, align: usize) -> Result<Layout, AllocError> {
     let error = || AllocError::new(AllocErrorKind::TooLarge, bytes, align, NAME);
+    if backing.is_guarding() {
+        return Layout::from_size_align(bytes, align).map_err(|_| error());
+    }
     let align = align.max(natural_align(bytes));
     let unit = align.min(crate::os::page_size());
     let size = bytes.checked_next_multiple_of(unit).ok_or_else(error)?;
@@ -324,6 +367,9 @@ unsafe fn birth(
         }
         Err(error) => {
             core.ledger.unborn(charge);
+            if matches!(error, BirthError::NoMemory(_)) {
+                backing.turned_down(EventKind::Failure, layout.size());
+            }
             Err(birth_error(error, layout.size(), layout.align()))
         }
     }
@@ -355,7 +401,7 @@ unsafe fn admit(
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
-            Err(_) if core.evict_coldest() => continue,
+            Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
             Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }
         // The depot is empty. Without a limit what is held is in use, and the promise holds by
@@ -363,6 +409,9 @@ unsafe fn admit(
         // this waits for it, and the limit decides again after.
         if core.ledger.admit_bare(charge, &backing.policy).is_ok() {
             return Ok(());
+        }
+        if let Some(watch) = &backing.watch {
+            watch.drain();
         }
         // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
         let freed = unsafe { core.trim(cache) };
@@ -379,6 +428,8 @@ unsafe fn admit(
 
 #[cold]
 fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> AllocError {
+    let limit = backing.policy.limit;
+    backing.turned_down(EventKind::Refusal { limit }, layout.size());
     let resting = core.ledger.resting().min(reserved);
     AllocError::new(
         AllocErrorKind::LimitExceeded,
@@ -386,7 +437,7 @@ fn refused(core: &Core, backing: &Bound, layout: Layout, reserved: usize) -> All
         layout.align(),
         NAME,
     )
-    .with_limit(reserved - resting, resting, backing.policy.limit)
+    .with_limit(reserved - resting, resting, limit)
 }
 
 /// A block for memory that belongs to no pool.

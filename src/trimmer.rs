@@ -138,6 +138,13 @@ pub fn abandoned_caches() -> u64 {
     ABANDONED.get()
 }
 
+static FORKS: Counter = Counter::new();
+
+/// How often this process and its ancestors were forked on the way to it.
+pub(crate) fn forks() -> u64 {
+    FORKS.get()
+}
+
 /// Prepares for forks, once a process.
 pub(crate) fn prepare_for_fork() {
     static ONCE: OnceLock<()> = OnceLock::new();
@@ -167,6 +174,7 @@ extern "C" fn after_fork_in_child() {
         ManuallyDrop::into_inner(desk).running = false;
     }
     ALONE.replace(1);
+    FORKS.add(1);
     crate::thread::forget_caches();
     // SAFETY: called in the child before anything else, on its only thread.
     let abandoned = unsafe { crate::kernel::tiers::after_fork(&WORLD, crate::thread::slot()) };

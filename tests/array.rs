@@ -304,9 +304,79 @@ fn foreign_allocators_hold_arrays() {
     let mut a = PoolArray::<f32, _>::zeros_in((10, 10), node.clone()).unwrap();
     assert_eq!(node.report().live_bytes, 400);
     a += 1.0;
+    // Results come from the ambient pool, unless the other operand names one.
+    let (ambient, other) = (Pool::new(), Pool::new());
+    let live = |pool: &Pool| -> u64 { pool.stats().classes.iter().map(|class| class.live).sum() };
+    let entered = ambient.enter();
     let b = &a * 2.0;
-    assert_eq!(b[(9, 9)], 2.0);
+    assert_eq!((b[(9, 9)], live(&ambient)), (2.0, 1));
+    let beside = other.ones::<f32, _>((10, 10));
+    let sums = [&a + &beside, &beside + &a];
+    assert_eq!((live(&ambient), live(&other)), (1, 3));
+    assert_eq!(sums[0], sums[1]);
+    // By value, the foreign memory itself is reused.
+    let place = a.as_ptr();
+    let mut a = a + &beside;
+    assert_eq!((a.as_ptr(), node.report().live_bytes), (place, 400));
     a.resize((20, 10)).unwrap();
-    assert_eq!((a[(9, 9)], a[(10, 0)]), (1.0, 0.0));
+    assert_eq!((a[(9, 9)], a[(10, 0)]), (2.0, 0.0));
     assert_eq!(node.report().live_bytes, 0, "grown into the ambient pool");
+    assert_eq!(live(&ambient), 2);
+    drop(entered);
+}
+
+#[test]
+fn operands_of_every_layout_give_ndarrays_bits() {
+    let pool = Pool::new();
+    let whole = ramp(12, 14);
+    let layouts = [
+        whole
+            .slice(s![..6, ..7])
+            .as_standard_layout()
+            .into_owned()
+            .into_dyn(),
+        ramp(7, 6).reversed_axes().into_dyn(),
+    ];
+    let views = [
+        layouts[0].view(),
+        layouts[1].view(),
+        whole.slice(s![..;2, ..;2]).into_dyn(),
+        whole.slice(s![..;-2, ..;-2]).into_dyn(),
+        whole.slice(s![3..4, 5..12]).into_dyn(),
+        whole.slice(s![3, 5..12]).into_dyn(),
+        whole.slice(s![3, 5]).into_dyn(),
+    ];
+    for left in &views {
+        for right in &views {
+            let (x, y) = (left.to_owned(), right.to_owned());
+            let Some(expected) = (left.ndim() >= right.ndim()).then(|| &x - &y) else {
+                continue;
+            };
+            let (a, b) = (pool.from_view(left), pool.from_view(right));
+            assert_eq!(bits(&(left.clone() - &b)), bits(&expected));
+            assert_eq!(bits(&(&a - right)), bits(&expected));
+            assert_eq!(bits(&(&a - b.clone())), bits(&expected));
+            assert_eq!(bits(&(a.clone() - &b)), bits(&expected));
+            assert_eq!(bits(&-(right.clone() - a.clone())), bits(&(-(&y - &x))));
+            if expected.shape() == left.shape() {
+                let mut assigned = a.clone();
+                assigned -= right;
+                assert_eq!(bits(&assigned), bits(&expected));
+            }
+        }
+        // Cut, so that the elements are a strict part of the memory, and given by value.
+        if left.ndim() == 2 && left.len() > 7 {
+            let cut = |keep: bool| {
+                let mut a = pool.from_view(left);
+                a.slice_collapse(s![1.., ..;-1]);
+                if keep { &a * 3.0 } else { a * 3.0 }
+            };
+            let expected = left.slice(s![1.., ..;-1]).to_owned() * 3.0;
+            assert_eq!(bits(&cut(true)), bits(&expected));
+            assert_eq!(bits(&cut(false)), bits(&expected));
+        }
+    }
+    let none = pool.zeros::<f64, _>((0, 5));
+    assert_eq!((&none + &none).shape(), [0, 5]);
+    assert_eq!((none + 1.0).shape(), [0, 5]);
 }

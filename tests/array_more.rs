@@ -114,6 +114,7 @@ struct Operands {
     b: PoolArray<f64, Ix2>,
     row: PoolArray<f64, Ix1>,
     ints: PoolArray<u32, Ix2>,
+    few: PoolArray<u32, Ix2>,
     shared: SharedArray<f64, Ix2>,
     disposable: Disposable<f64, Ix2>,
 }
@@ -131,6 +132,7 @@ impl Operands {
             b: square(0.5),
             row: pool.linspace(1.0, 2.0, 8),
             ints: pool.from_shape_fn((8, 8), |(i, j)| (i * 8 + j) as u32),
+            few: pool.from_shape_fn((8, 8), |(i, j)| (i + j) as u32 % 7),
             shared: square(2.0).share(),
             disposable: Disposable::new(square(3.0)).unwrap(),
             pool,
@@ -148,7 +150,7 @@ impl Operands {
         elements.extend(kept.iter().flat_map(|kept| bits(kept)));
         (
             elements,
-            self.ints.iter().copied().collect(),
+            self.ints.iter().chain(&self.few).copied().collect(),
             self.shared.owners() * 100 + owners,
             self.disposable.is_disposed(),
         )
@@ -383,6 +385,65 @@ fn operations() -> Vec<Operation> {
             s.returns(x.t())
         }),
     ];
+    // The forms of each are one macro's, and stand above; here is every name.
+    macro_rules! functions {
+        ($($name:ident $into:ident)*) => {
+            all.extend(operations![$(
+                |o| (&o.a).$name(),
+                |o| {
+                    let mut x = o.a.clone();
+                    (&o.b).$into(&mut x).unwrap();
+                    x
+                },
+            )*]);
+        };
+    }
+    functions! {
+        abs abs_into sqrt sqrt_into cbrt cbrt_into recip recip_into exp exp_into exp2 exp2_into
+        exp_m1 exp_m1_into ln ln_into ln_1p ln_1p_into log2 log2_into log10 log10_into
+        sin sin_into cos cos_into tan tan_into asin asin_into acos acos_into atan atan_into
+        sinh sinh_into cosh cosh_into tanh tanh_into floor floor_into ceil ceil_into
+        round round_into trunc trunc_into fract fract_into signum signum_into
+    }
+    macro_rules! binary {
+        ($left:ident $right:ident: $($try_name:ident $into:ident $assign:ident)*) => {
+            all.extend(operations![$(
+                |o| (&o.$left).$try_name(&o.$right).unwrap(),
+                |o| {
+                    let mut x = o.$left.clone();
+                    (&o.$left).$into(&o.$right, &mut x).unwrap();
+                    x.$assign(&o.$right).unwrap();
+                    x
+                },
+            )*]);
+        };
+    }
+    binary! { a row:
+        try_add add_into try_add_assign try_sub sub_into try_sub_assign
+        try_mul mul_into try_mul_assign try_div div_into try_div_assign
+        try_rem rem_into try_rem_assign
+    }
+    binary! { ints few:
+        try_bitand bitand_into try_bitand_assign try_bitor bitor_into try_bitor_assign
+        try_bitxor bitxor_into try_bitxor_assign try_shl shl_into try_shl_assign
+        try_shr shr_into try_shr_assign
+    }
+    macro_rules! comparisons {
+        ($($try_name:ident $into:ident)*) => {
+            all.extend(operations![$(
+                |o| {
+                    let mut out = (&o.a).$try_name(&o.row).unwrap();
+                    (&o.a).$into(&o.b, &mut out).unwrap();
+                    out.map(u8::from)
+                },
+            )*]);
+        };
+    }
+    comparisons! {
+        try_equal equal_into try_not_equal not_equal_into try_less less_into
+        try_less_equal less_equal_into try_greater greater_into
+        try_greater_equal greater_equal_into
+    }
     // Errors balance as well.
     all.push((
         "errors",
@@ -412,7 +473,7 @@ impl IntoDim for usize {
 #[test]
 fn every_operation_gives_back_what_it_takes() {
     let operations = operations();
-    assert!(operations.len() > 100);
+    assert!(operations.len() > 180, "{}", operations.len());
     for operation in &operations {
         sweep(operation).unwrap();
     }

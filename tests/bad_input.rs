@@ -134,7 +134,7 @@ fn nothing_is_a_size_like_any_other_f77() {
             assert!(empty.is_empty());
             assert!(empty.as_ptr().addr().is_multiple_of(ndpool::MIN_ALIGN));
             let mut zeroed = pool.zeroed::<u8>(0).unwrap();
-            assert_eq!(zeroed.as_mut(), []);
+            assert_eq!(zeroed.as_mut(), [0u8; 0]);
             let shared = zeroed.share();
             assert_eq!(shared.owners(), 1);
             assert!(shared.handle().upgrade::<u8>().unwrap().is_empty());

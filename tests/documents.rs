@@ -120,10 +120,11 @@ fn classes() -> String {
     let constants = constants();
     let rounds_of = |footprint: usize| {
         let rounds = constants["MAGAZINE_BYTES"] as usize / footprint;
-        if 3 * footprint <= constants["CACHE_BUDGET"] as usize {
-            rounds.clamp(1, constants["MAGAZINE_ROUNDS"] as usize)
-        } else {
+        let rounds = rounds.min(constants["MAGAZINE_ROUNDS"] as usize);
+        if rounds < 2 || 3 * footprint > constants["CACHE_BUDGET"] as usize {
             0
+        } else {
+            rounds
         }
     };
     let mut rows = String::from(
@@ -168,7 +169,7 @@ fn classes() -> String {
             listed(&|capacity| bytes(align(capacity))),
             listed(&|capacity| bytes(footprint(capacity))),
             listed(&|capacity| match rounds_of(footprint(capacity)) {
-                0 => "depot".to_owned(),
+                0 => "berths".to_owned(),
                 rounds => rounds.to_string(),
             }),
         )

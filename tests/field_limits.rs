@@ -132,7 +132,7 @@ fn whatever_rests_goes_before_anything_is_refused_f71_f76() {
         assert!(stats.resting_cached_bytes > 300 * KIB, "{stats}");
         assert!(stats.resting_depot_bytes >= 300 * KIB, "{stats}");
         // All of it, though every byte that rests has to go for it.
-        let whole = pool.allocate::<u8>(LIMIT - 2 * MIB).unwrap();
+        let whole = pool.allocate::<u8>(LIMIT).unwrap();
         assert_eq!(source.live(), 1, "{}", pool.stats());
         drop(whole);
         done.wait();

@@ -576,7 +576,7 @@ fn double_wrong_size_and_foreign_returns_are_reported() {
         let mut count = [0; 3];
         for report in reports.iter() {
             match *report {
-                Report::DoubleDeallocation { address } if address == wanted => count[0] += 1,
+                Report::DoubleDeallocation { address, .. } if address == wanted => count[0] += 1,
                 Report::ForeignPointer { address } if address == wanted => count[1] += 1,
                 Report::WrongLayout {
                     address,

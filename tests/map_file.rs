@@ -108,7 +108,7 @@ fn empty_files_give_empty_buffers() {
     assert!(copy.is_empty());
     // SAFETY: as above.
     let mut in_place = unsafe { Buffer::map_file_shared(&file) }.unwrap();
-    assert_eq!(in_place.as_mut(), []);
+    assert_eq!(in_place.as_mut(), [0u8; 0]);
     assert!(copy.share().slice(..).is_ok());
 }
 

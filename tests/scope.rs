@@ -7,7 +7,7 @@ use std::thread;
 
 use ndarray::{Array1, Array2, Axis, Ix1, IxDyn, array, s};
 use ndpool::array::Survive;
-use ndpool::{ArrayError, Pool, PoolArray, Scope, SharedArray, Temp, scoped};
+use ndpool::{ArrayError, Disposable, Pool, PoolArray, Scope, SharedArray, Temp, scoped};
 
 /// Blocks of the pool that users have now.
 fn live(pool: &Pool) -> u64 {
@@ -56,6 +56,27 @@ fn one_handle_returned_twice_is_two_owners() {
     assert_eq!((a.owners(), a.as_ptr()), (3, b.as_ptr()));
     drop((b, c));
     assert!(a.try_unique().is_ok());
+}
+
+#[test]
+fn a_share_given_back_by_hand_is_not_the_scopes() {
+    let pool = Pool::new();
+    let s = pool.open();
+    let value = s.full(100, 3u8);
+    let by_hand = Disposable::new(s.returns(value)).unwrap();
+    assert!(by_hand.dispose() && !by_hand.dispose());
+    drop(s.returns(value));
+    assert_eq!(value[99], 3, "the scope's own share is there");
+    // A result that goes in again is two shares of one buffer, in one sweep.
+    let again = s.add_shared(s.returns(value));
+    assert_eq!(again.as_ptr(), value.as_ptr());
+    s.finish();
+    assert_eq!(live(&pool), 0);
+    assert!(!by_hand.dispose());
+    let next = pool.full(100, 1u8);
+    assert_eq!((next.len(), live(&pool)), (100, 1));
+    drop(next);
+    pool.audit().unwrap();
 }
 
 #[test]

@@ -87,6 +87,8 @@ pub struct Workload {
 pub const OURS: &str = "ndpool";
 /// Ours with its background trimmer on.
 pub const TRIMMER: &str = "ndpool-trimmer";
+/// Ours as users of arrays meet it: owned arrays and their operators.
+pub const ARRAYS: &str = "arrays";
 /// Joins by preload.
 pub const PRELOADED: &str = "tcmalloc";
 /// General allocators.

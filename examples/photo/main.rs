@@ -197,12 +197,12 @@ fn print_costs(costs: &[(&str, Cost)]) {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header([
-        "one picture",
-        "ms",
-        "faults",
-        "taken",
+        "per picture",
+        "time, ms",
+        "page faults",
+        "buffers taken",
         "given back",
-        "peak MiB",
+        "peak, MiB",
     ]);
     for (name, cost) in costs {
         table.add_row([

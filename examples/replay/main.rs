@@ -40,6 +40,8 @@ Usage: replay [OPTIONS] [TRACE]...
                       may be repeated
   --passes N          passes in each process, of which the last is measured [default: 2]
   --rounds N          fresh processes per row, of which the median counts [default: 5]
+  --check MODES       with the pool's checks: guard, poison, quarantine=16m, wipe, leaks=all,
+                      backtrace=1, several separated by commas; a report is an error
   --in-order          all on one thread, in the recorded order: nothing runs ahead
   --json              one JSON object per line instead of the table
   -h, --help          this text
@@ -55,6 +57,8 @@ struct Options {
     rounds: usize,
     in_order: bool,
     json: bool,
+    /// The pool's checks, in the words of `NDPOOL_CHECK`.
+    check: Option<String>,
     /// Whether this process is to replay the one trace with the one contender itself.
     child: bool,
 }
@@ -86,6 +90,7 @@ impl Options {
             rounds: 5,
             in_order: false,
             json: false,
+            check: None,
             child: false,
         };
         let mut arguments = lexopt::Parser::from_env();
@@ -95,6 +100,7 @@ impl Options {
                 Long("json") => options.json = true,
                 Long("in-order") => options.in_order = true,
                 Long("child") => options.child = true,
+                Long("check") => options.check = Some(checks(&arguments.value()?.string()?)?),
                 Long("passes") => options.passes = at_least_one(arguments.value()?)?,
                 Long("rounds") => options.rounds = at_least_one(arguments.value()?)?,
                 Long("contender") => options.contenders.push(arguments.value()?.parse()?),
@@ -113,6 +119,12 @@ impl Options {
         }
         Ok(Some(options))
     }
+}
+
+/// The list of checks, if every word is one.
+fn checks(list: &str) -> Result<String, ndpool::CheckError> {
+    list.parse::<ndpool::Checks>()?;
+    Ok(list.to_owned())
 }
 
 fn at_least_one(value: OsString) -> Result<usize, Box<dyn Error>> {
@@ -185,6 +197,9 @@ fn in_fresh_process(path: &Path, kind: Kind, options: &Options) -> Result<Outcom
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .envs(kind.environment());
+    if let Some(check) = &options.check {
+        command.env("NDPOOL_CHECK", check);
+    }
     let output = command.output()?;
     if !output.status.success() {
         let path = path.display();
@@ -206,8 +221,17 @@ fn child(options: &Options) -> Result<(), Box<dyn Error>> {
     let plan = Plan::new(trace);
     let measured = match kind {
         Kind::System | Kind::SystemRaised => run::replay(&SystemAllocator, &plan, options.passes)?,
-        Kind::Ndpool => run::replay(&PoolAllocator::new()?, &plan, options.passes)?,
+        Kind::Ndpool => {
+            let allocator = PoolAllocator::new()?;
+            let measured = run::replay(&allocator, &plan, options.passes)?;
+            allocator.finish()?;
+            measured
+        }
     };
+    let reports = ndpool::report::emitted();
+    if reports > 0 {
+        return Err(format!("the pool's checks reported {reports} faults").into());
+    }
     let outcome = Outcome::new(&plan, *kind, &measured);
     Ok(writeln!(
         io::stdout(),

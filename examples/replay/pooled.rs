@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
+use std::error::Error;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -34,25 +35,51 @@ impl PoolAllocator {
         let pool = Pool::builder().source(source).try_build()?;
         Ok(PoolAllocator { pool, births })
     }
+
+    /// Ends the pool.
+    ///
+    /// # Errors
+    /// What was not given back, and what does not balance.
+    pub fn finish(self) -> Result<(), Box<dyn Error>> {
+        self.pool.audit()?;
+        Ok(self.pool.close_checked()?)
+    }
+}
+
+/// What buffers consist of, so that they are aligned as a program's heap is even in a pool whose
+/// buffers are aligned as their elements ask and no more. A class holds a whole number of them.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Word([u8; 16]);
+
+// SAFETY: bytes, all of which may be zero.
+unsafe impl bytemuck::Zeroable for Word {}
+
+/// A block of a pool.
+pub struct PoolBlock {
+    buffer: Buffer<MaybeUninit<Word>>,
+    bytes: usize,
 }
 
 impl Contender for PoolAllocator {
-    type Block = Buffer<MaybeUninit<u8>>;
+    type Block = PoolBlock;
 
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<Self::Block, String> {
         refuse_larger_alignment(layout)?;
-        self.pool
-            .allocate::<u8>(layout.size())
-            .map_err(|error| error.to_string())
+        let buffer = self
+            .pool
+            .allocate::<Word>(layout.size().div_ceil(size_of::<Word>()));
+        PoolBlock::new(buffer, layout)
     }
 
     #[inline]
     fn zeroed(&self, layout: Layout) -> Result<Self::Block, String> {
         refuse_larger_alignment(layout)?;
-        self.pool
-            .zeroed::<MaybeUninit<u8>>(layout.size())
-            .map_err(|error| error.to_string())
+        let buffer = self
+            .pool
+            .zeroed::<MaybeUninit<Word>>(layout.size().div_ceil(size_of::<Word>()));
+        PoolBlock::new(buffer, layout)
     }
 
     fn misses(&self) -> Option<Misses> {
@@ -63,14 +90,28 @@ impl Contender for PoolAllocator {
     }
 }
 
-impl Block for Buffer<MaybeUninit<u8>> {
+impl PoolBlock {
     #[inline]
-    fn payload(&mut self) -> &mut [MaybeUninit<u8>] {
-        self
+    fn new(
+        buffer: Result<Buffer<MaybeUninit<Word>>, AllocError>,
+        layout: Layout,
+    ) -> Result<Self, String> {
+        let buffer = buffer.map_err(|error| error.to_string())?;
+        let bytes = layout.size();
+        Ok(Self { buffer, bytes })
     }
 }
 
-/// Buffers of bytes are aligned to [`MIN_ALIGN`], whatever is asked for.
+impl Block for PoolBlock {
+    #[inline]
+    fn payload(&mut self) -> &mut [MaybeUninit<u8>] {
+        let start = self.buffer.as_mut_ptr().cast();
+        // SAFETY: the buffer has this many bytes at least, and they need no value.
+        unsafe { std::slice::from_raw_parts_mut(start, self.bytes) }
+    }
+}
+
+/// Buffers are aligned to [`MIN_ALIGN`], whatever is asked for, unless they are guarded.
 #[inline]
 fn refuse_larger_alignment(layout: Layout) -> Result<(), String> {
     if layout.align() <= MIN_ALIGN {

@@ -11,7 +11,8 @@ use core::ptr::NonNull;
 use super::{BufferAllocator, cut, empty};
 use crate::error::{AllocError, AllocErrorKind};
 use crate::kernel::reserve::Reserve;
-use crate::report;
+use crate::report::{self, Report};
+use crate::watch::Checks;
 
 /// Frees memory when asked for a number of bytes; says how many it freed.
 type Reclaim = dyn Fn(usize) -> usize + Send + Sync;
@@ -27,12 +28,15 @@ type Reclaim = dyn Fn(usize) -> usize + Send + Sync;
 ///
 /// Nodes nest: the error names the node that refused, and its numbers are that node's charges.
 ///
+/// A node that is dropped with bytes still charged, or is given back more than it has charged, is
+/// reported (see [`report`]) in debug builds, and where `NDPOOL_CHECK` names any check: a block was
+/// forgotten, or came back past the node.
+///
 /// Charging is lock-free. A reclaim callback runs on the allocating thread with no lock held.
 pub struct Limited<A> {
     inner: A,
-    name: &'static str,
     limit: usize,
-    used: Reserve,
+    charges: Charges,
     reclaim: Option<Box<Reclaim>>,
 }
 
@@ -45,9 +49,12 @@ impl<A> Limited<A> {
     pub fn new(name: &'static str, limit: usize, inner: A) -> Self {
         Self {
             inner,
-            name,
             limit,
-            used: Reserve::new(),
+            charges: Charges {
+                name,
+                used: Reserve::new(),
+                strict: cfg!(debug_assertions) || Checks::from_env().is_any(),
+            },
             reclaim: None,
         }
     }
@@ -69,7 +76,7 @@ impl<A> Limited<A> {
 
     /// Name of this node.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.charges.name
     }
 
     /// Most bytes that this node holds.
@@ -79,7 +86,7 @@ impl<A> Limited<A> {
 
     /// Bytes charged now, or shortly before.
     pub fn used(&self) -> usize {
-        self.used.used()
+        self.charges.used.used()
     }
 
     /// Bytes that are left of the limit now, or shortly before.
@@ -95,17 +102,17 @@ impl<A> Limited<A> {
     /// Charges `bytes` for a block of `layout`, reclaiming if need be.
     fn charge(&self, bytes: usize, layout: Layout) -> Result<Charge<'_>, AllocError> {
         loop {
-            match self.used.try_reserve(bytes, self.limit) {
+            match self.charges.used.try_reserve(bytes, self.limit) {
                 Ok(_) => {
                     return Ok(Charge {
-                        used: &self.used,
+                        used: &self.charges.used,
                         bytes,
                     });
                 }
                 Err(in_use) => {
                     if bytes > self.limit || !self.reclaim(bytes) {
                         let kind = AllocErrorKind::LimitExceeded;
-                        return Err(AllocError::new(kind, bytes, layout.align(), self.name)
+                        return Err(AllocError::new(kind, bytes, layout.align(), self.name())
                             .with_limit(in_use, 0, self.limit));
                     }
                 }
@@ -129,6 +136,47 @@ impl<A> Limited<A> {
         let freed = report::caught(|| reclaim(bytes)).unwrap_or(0);
         RECLAIMING.set(false);
         freed > 0
+    }
+}
+
+/// What a node has charged.
+struct Charges {
+    name: &'static str,
+    used: Reserve,
+    /// Whether what does not balance is reported.
+    strict: bool,
+}
+
+impl Charges {
+    /// Takes back a charge of `bytes` bytes, whose memory is back already; where this is strict, no
+    /// more than there is.
+    fn discharge(&self, bytes: usize) {
+        let charged = self.used.used();
+        // The charge of a block that comes back is among them, so fewer prove an imbalance.
+        if self.strict && charged < bytes {
+            self.report(charged, bytes - charged);
+            self.used.release(charged);
+        } else {
+            self.used.release(bytes);
+        }
+    }
+
+    #[cold]
+    fn report(&self, charged: usize, excess: usize) {
+        report::emit(&Report::UnbalancedLimit {
+            name: self.name,
+            charged,
+            excess,
+        });
+    }
+}
+
+impl Drop for Charges {
+    fn drop(&mut self) {
+        let charged = self.used.used();
+        if self.strict && charged > 0 {
+            self.report(charged, 0);
+        }
     }
 }
 
@@ -196,7 +244,7 @@ unsafe impl<A: BufferAllocator> BufferAllocator for Limited<A> {
         }
         // SAFETY: the caller's promise; a block with bytes is the inner allocator's.
         unsafe { self.inner.deallocate(ptr, layout) };
-        self.used.release(bytes);
+        self.charges.discharge(bytes);
     }
 
     unsafe fn grow(
@@ -218,7 +266,7 @@ unsafe impl<A: BufferAllocator> BufferAllocator for Limited<A> {
         let block = unsafe { self.inner.grow(ptr, old, new) }?;
         if let Some(charge) = charge {
             charge.keep();
-            self.used.release(before);
+            self.charges.discharge(before);
         }
         Ok(cut(block, after))
     }
@@ -244,7 +292,7 @@ unsafe impl<A: BufferAllocator> BufferAllocator for Limited<A> {
         let block = unsafe { self.inner.shrink(ptr, old, new) }?;
         match charge {
             Some(charge) => charge.keep(),
-            None => self.used.release(before - after),
+            None => self.charges.discharge(before - after),
         }
         Ok(cut(block, after))
     }
@@ -253,7 +301,7 @@ unsafe impl<A: BufferAllocator> BufferAllocator for Limited<A> {
 impl<A: fmt::Debug> fmt::Debug for Limited<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limited")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("limit", &self.limit)
             .field("used", &self.used())
             .field("inner", &self.inner)

@@ -11,6 +11,7 @@ use crate::error::{AllocError, AllocErrorKind};
 use crate::pool::Pool;
 use crate::report::{self, Report};
 use crate::tiers::{self, Taken};
+use crate::watch;
 
 impl Pool {
     /// Makes a taken block findable by its address and counts it as lent; how long it is for the
@@ -20,7 +21,7 @@ impl Pool {
         let label = unsafe { taken.block.label() };
         if label.flags & MAPPED == 0
             && PAGE_MAP
-                .insert(taken.base.addr().get(), taken.block.index())
+                .insert(block::map_key(taken.base.addr().get()), taken.block.index())
                 .is_err()
         {
             // SAFETY: just taken: ours alone.
@@ -64,15 +65,21 @@ impl Pool {
 fn lent(ptr: NonNull<u8>, layout: Layout) -> Option<&'static Block> {
     let address = ptr.addr().get();
     let block = PAGE_MAP
-        .get(address)
-        .and_then(|index| WORLD.blocks.get(index));
+        .get(block::map_key(address))
+        .and_then(|index| WORLD.blocks.get(index))
+        // SAFETY: the caller of the allocator says that the block is lent to it, and so its alone.
+        .filter(|block| unsafe { block.payload(|payload| payload.base.addr()) } == address);
     // SAFETY: the caller of the allocator says that the block is lent to it, and so its alone.
     let Some((block, label)) = block.map(|block| (block, unsafe { block.label() })) else {
         report::emit(&Report::ForeignPointer { address });
         return None;
     };
     if label.flags & LENT == 0 {
-        report::emit(&Report::DoubleDeallocation { address });
+        report::emit(&Report::DoubleDeallocation {
+            address,
+            // SAFETY: as above; if it rests instead, nothing but its record is looked at.
+            history: unsafe { watch::history(block) },
+        });
         return None;
     }
     // SAFETY: as above.
@@ -83,6 +90,8 @@ fn lent(ptr: NonNull<u8>, layout: Layout) -> Option<&'static Block> {
             size: layout.size(),
             align: layout.align(),
             capacity,
+            // SAFETY: as above.
+            history: unsafe { watch::history(block) },
         });
     }
     Some(block)

@@ -11,6 +11,7 @@ use super::error::ArrayError;
 use super::layout::Layout;
 use super::memory::Memory;
 use super::shared::SharedArray;
+use crate::block;
 use crate::element::Element;
 use crate::handle::Token;
 
@@ -42,6 +43,15 @@ pub struct Disposable<T: Element, D: Dimension> {
 }
 
 impl<T: Element, D: Dimension> Disposable<T, D> {
+    /// A scope gives the array away.
+    pub(crate) fn mark_survivor(&self) {
+        // SAFETY: the token was made from a buffer of `T`.
+        if let Some(buffer) = unsafe { self.token.look::<T>() } {
+            // SAFETY: the buffer owns a share.
+            unsafe { block::mark_survivor(buffer.block()) };
+        }
+    }
+
     /// A disposable array from an owned or a shared one, of which it takes over the share.
     ///
     /// # Errors

@@ -1,4 +1,6 @@
-//! The kernels behind operators and maps: one pass over the elements each, by ndarray's loops.
+//! The kernels behind operators and maps: one pass over the elements each. Dense operands of one shape
+//! and scalars, the common case, go by a loop over slices, which needs no set-up; all others by
+//! ndarray's.
 
 #![allow(unsafe_code)]
 
@@ -16,6 +18,12 @@ use crate::element::Element;
 /// A result: pooled, with the dimension that two operands broadcast to.
 pub type Joined<T, D, E> = PoolArray<T, Broadcast<D, E>>;
 
+/// Axis lengths as a slice.
+fn lengths<D: Dimension>(shape: &D) -> &[usize] {
+    let view = shape.as_array_view();
+    view.to_slice().expect("a shape lies dense")
+}
+
 /// `f` of every pair of elements, in the memory of an operand given by value where it suits.
 pub(crate) fn binary<T, L, R>(
     left: L,
@@ -32,32 +40,16 @@ where
         &left.operand_view().raw_dim(),
         &right.operand_view().raw_dim(),
     )?;
-    let lengths = shape.as_array_view();
-    let lengths = lengths.as_slice().expect("a shape lies dense");
-    let left = match left.operand_reuse(lengths) {
+    let left = match left.operand_reuse(lengths(&shape)) {
         Ok(mut array) => {
-            match right.operand_scalar() {
-                Some(y) => array.elements_mut().map_inplace(|x| *x = f(*x, y)),
-                None => {
-                    let right = right.operand_view();
-                    let place = array.elements_mut();
-                    place.zip_mut_with(&right, |x, &y| *x = f(*x, y));
-                }
-            }
+            update(array.elements_mut(), &right, f)?;
             return Ok(array.redimension());
         }
         Err(left) => left,
     };
-    let right = match right.operand_reuse(lengths) {
+    let right = match right.operand_reuse(lengths(&shape)) {
         Ok(mut array) => {
-            match left.operand_scalar() {
-                Some(x) => array.elements_mut().map_inplace(|y| *y = f(x, *y)),
-                None => {
-                    let left = left.operand_view();
-                    let place = array.elements_mut();
-                    place.zip_mut_with(&left, |y, &x| *y = f(x, *y));
-                }
-            }
+            update(array.elements_mut(), &left, |y, x| f(x, y))?;
             return Ok(array.redimension());
         }
         Err(right) => right,
@@ -82,6 +74,31 @@ where
 {
     let memory = left.operand_memory().or(right.operand_memory());
     let (x, y) = (left.operand_view(), right.operand_view());
+    if let Some((x, y)) = row(left, &x, &shape).zip(row(right, &y, &shape)) {
+        let mut place = memory.take::<V>(shape.size())?;
+        match (x, y) {
+            (Row::All(x), Row::All(y)) => {
+                for ((out, &x), &y) in place.iter_mut().zip(x).zip(y) {
+                    out.write(f(x, y));
+                }
+            }
+            (Row::All(x), Row::Each(y)) => {
+                for (out, &x) in place.iter_mut().zip(x) {
+                    out.write(f(x, y));
+                }
+            }
+            (Row::Each(x), Row::All(y)) => {
+                for (out, &y) in place.iter_mut().zip(y) {
+                    out.write(f(x, y));
+                }
+            }
+            (Row::Each(x), Row::Each(y)) => place.fill(MaybeUninit::new(f(x, y))),
+        }
+        // SAFETY: every element was written: a row is as long as the shape is large.
+        let buffer = unsafe { place.assume_init() };
+        // SAFETY: as many elements as the shape is large.
+        return Ok(unsafe { PoolArray::dense(buffer, shape, false) });
+    }
     let (x, y) = (broadcast(&x, &shape)?, broadcast(&y, &shape)?);
     let column_major = match (left.operand_scalar(), right.operand_scalar()) {
         (Some(_), _) => is_column_major(&y),
@@ -91,16 +108,15 @@ where
     let mut out = PoolArray::<MaybeUninit<V>, D>::fresh(memory, shape.clone(), column_major)?;
     let place = out.elements_mut();
     match (left.operand_scalar(), right.operand_scalar()) {
-        (None, None) => Zip::from(place).and(x).and(y).for_each(|out, &x, &y| {
-            out.write(f(x, y));
-        }),
         (None, Some(y)) => Zip::from(place).and(x).for_each(|out, &x| {
             out.write(f(x, y));
         }),
         (Some(x), None) => Zip::from(place).and(y).for_each(|out, &y| {
             out.write(f(x, y));
         }),
-        (Some(x), Some(y)) => place.fill(MaybeUninit::new(f(x, y))),
+        _ => Zip::from(place).and(x).and(y).for_each(|out, &x, &y| {
+            out.write(f(x, y));
+        }),
     }
     // SAFETY: every element was written.
     Ok(unsafe { out.assume_init() })
@@ -145,16 +161,58 @@ where
     D: Dimension,
     R: Operand<T>,
 {
-    let place = left.elements_mut();
-    match right.operand_scalar() {
-        Some(y) => place.map_inplace(|x| *x = f(*x, y)),
-        None => {
-            let right = right.operand_view();
-            let right = broadcast(&right, &place.raw_dim())?;
-            place.zip_mut_with(&right, |x, &y| *x = f(*x, y));
+    update(left.elements_mut(), right, f)
+}
+
+/// `f` of every element and its partner, in place.
+fn update<T, D, R>(
+    place: &mut ArrayRef<T, D>,
+    right: &R,
+    f: impl Fn(T, T) -> T,
+) -> Result<(), ArrayError>
+where
+    T: Element,
+    D: Dimension,
+    R: Operand<T>,
+{
+    let view = right.operand_view();
+    match row(right, &view, &place.raw_dim()) {
+        Some(Row::Each(y)) => place.map_inplace(|x| *x = f(*x, y)),
+        Some(Row::All(row)) if place.is_standard_layout() => {
+            let place = place.as_slice_mut().expect("it lies dense");
+            place.iter_mut().zip(row).for_each(|(x, &y)| *x = f(*x, y));
+        }
+        _ => {
+            let view = broadcast(&view, &place.raw_dim())?;
+            place.zip_mut_with(&view, |x, &y| *x = f(*x, y));
         }
     }
     Ok(())
+}
+
+/// The elements of an operand where they need no index.
+enum Row<'a, T> {
+    /// One for each element of the result, in its order.
+    All(&'a [T]),
+    /// The same for all.
+    Each(T),
+}
+
+/// The operand's elements as a row, if it is a scalar, or has the shape of the result and lies dense.
+#[inline]
+fn row<'a, T, O, D>(operand: &O, view: &'a ArrayRef<T, O::Dim>, shape: &D) -> Option<Row<'a, T>>
+where
+    T: Element,
+    O: Operand<T>,
+    D: Dimension,
+{
+    if let Some(element) = operand.operand_scalar() {
+        return Some(Row::Each(element));
+    }
+    if view.shape() != lengths(shape) {
+        return None;
+    }
+    view.as_slice().map(Row::All)
 }
 
 /// `f` of every element, in the operand's own memory where it is given by value.
@@ -166,8 +224,8 @@ where
     T: Element,
     O: Operand<T>,
 {
-    let shape = operand.operand_view().shape().to_owned();
-    match operand.operand_reuse(&shape) {
+    let shape = operand.operand_view().raw_dim();
+    match operand.operand_reuse(lengths(&shape)) {
         Ok(mut array) => {
             array.elements_mut().map_inplace(|x| *x = f(*x));
             Ok(array)

@@ -37,11 +37,18 @@ fn zeros<T: Element, D: Dimension>(
     PoolArray::from_dense(memory.take_zeroed(len)?, &layout)
 }
 
-fn mismatch(left: &[usize], right: &[usize]) -> ArrayError {
-    ArrayError::Broadcast {
-        left: left.to_vec(),
-        right: right.to_vec(),
+/// Where the product's memory comes from, if the inner lengths are equal.
+fn memory_of<'a, T: Element, L: Operand<T>, R: Operand<T>>(
+    (left, inner_left): (&'a L, usize),
+    (right, inner_right): (&'a R, usize),
+) -> Result<Memory<'a>, ArrayError> {
+    if inner_left != inner_right {
+        return Err(ArrayError::Broadcast {
+            left: left.operand_view().shape().to_vec(),
+            right: right.operand_view().shape().to_vec(),
+        });
     }
+    Ok(left.operand_memory().or(right.operand_memory()))
 }
 
 fn matrix_vector<T: Element + LinalgScalar>(
@@ -64,11 +71,8 @@ impl Product<Ix2> for Ix2 {
         R: Operand<T, Dim = Ix2>,
     {
         let (a, b) = (left.operand_view(), right.operand_view());
-        if a.ncols() != b.nrows() {
-            return Err(mismatch(a.shape(), b.shape()));
-        }
+        let memory = memory_of((left, a.ncols()), (right, b.nrows()))?;
         let column_major = a.strides()[0] == 1 && b.strides()[0] == 1;
-        let memory = left.operand_memory().or(right.operand_memory());
         let mut out = zeros(memory, (a.nrows(), b.ncols()).set_f(column_major))?;
         general_mat_mul(T::one(), &a, &b, T::zero(), out.elements_mut());
         Ok(out)
@@ -85,10 +89,7 @@ impl Product<Ix1> for Ix2 {
         R: Operand<T, Dim = Ix1>,
     {
         let (a, b) = (left.operand_view(), right.operand_view());
-        if a.ncols() != b.len() {
-            return Err(mismatch(a.shape(), b.shape()));
-        }
-        let memory = left.operand_memory().or(right.operand_memory());
+        let memory = memory_of((left, a.ncols()), (right, b.len()))?;
         matrix_vector(memory, &a, &b)
     }
 }
@@ -103,10 +104,7 @@ impl Product<Ix2> for Ix1 {
         R: Operand<T, Dim = Ix2>,
     {
         let (a, b) = (left.operand_view(), right.operand_view());
-        if a.len() != b.nrows() {
-            return Err(mismatch(a.shape(), b.shape()));
-        }
-        let memory = left.operand_memory().or(right.operand_memory());
+        let memory = memory_of((left, a.len()), (right, b.nrows()))?;
         matrix_vector(memory, &b.t(), &a)
     }
 }

@@ -17,6 +17,7 @@ use super::layout::{Layout, is_column_major, size_of_dim};
 use super::memory::{Memory, zeroed_in};
 use super::shared::SharedArray;
 use crate::allocator::BufferAllocator;
+use crate::block;
 use crate::buffer::Buffer;
 use crate::element::Element;
 use crate::error::AllocError;
@@ -56,6 +57,18 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         Self { view, buffer }
     }
 
+    /// A dense array of a whole buffer.
+    ///
+    /// # Safety
+    /// The buffer has as many elements as the shape.
+    #[inline]
+    pub(crate) unsafe fn dense(mut buffer: Buffer<T>, dim: D, column_major: bool) -> Self {
+        let shape = dim.set_f(column_major);
+        // SAFETY: the caller's promise. The view goes where the buffer goes, as above.
+        let view = unsafe { ArrayViewMut::from_shape_ptr(shape, buffer.as_mut_ptr()) };
+        Self { view, buffer }
+    }
+
     /// An array in a buffer of its own, which the layout names from end to end.
     pub(crate) fn from_dense(buffer: Buffer<T>, layout: &Layout<D>) -> Result<Self, ArrayError> {
         if layout.dim().size() != buffer.len() || !layout.fits(buffer.len()) {
@@ -91,6 +104,12 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
     fn layout(&self) -> Layout<D> {
         let layout = Layout::of(&self.view, self.buffer.as_ptr(), self.buffer.len());
         layout.expect("the view of an array lies within its buffer")
+    }
+
+    /// A scope gives the array away.
+    pub(crate) fn mark_survivor(&self) {
+        // SAFETY: the array owns the block.
+        unsafe { block::mark_survivor(self.buffer.block()) };
     }
 
     /// The pool of the array's memory.
@@ -159,7 +178,7 @@ impl<T: Element, D: Dimension> PoolArray<T, D> {
         fitted.unwrap_or_else(|_| unreachable!("the number of dimensions fits"))
     }
 
-    /// Shares the array: counted and read-only from here on. One atomic swap, no copy.
+    /// Shares the array: counted and read-only from here on. One atomic store, no copy.
     #[must_use]
     pub fn share(self) -> SharedArray<T, D> {
         SharedArray::from_owned(self)

@@ -11,6 +11,7 @@ use super::error::ArrayError;
 use super::layout::{Layout, size_of_dim};
 use super::memory::Memory;
 use super::owned::{PoolArray, copy_of, shape_error};
+use crate::block;
 use crate::element::Element;
 use crate::handle::Handle;
 use crate::shared::{SharedBuffer, Writable};
@@ -139,6 +140,14 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
     pub(crate) fn into_layout(self) -> (Option<SharedBuffer<T>>, Layout<D>) {
         let layout = self.layout();
         (self.buffer, layout)
+    }
+
+    /// A scope gives the array away.
+    pub(crate) fn mark_survivor(&self) {
+        if let Some(buffer) = &self.buffer {
+            // SAFETY: the array has a share of the block.
+            unsafe { block::mark_survivor(buffer.block()) };
+        }
     }
 
     /// The pool of the array's memory.

@@ -45,7 +45,7 @@ pub enum Mismatch {
         /// Found in caches and depot.
         resting: u64,
     },
-    /// The ledger's resting bytes are not those found in the depot.
+    /// The ledger's resting bytes are not those found in the depot and beyond the caches' budgets.
     Resting {
         /// The ledger's bytes.
         ledger: u64,
@@ -86,7 +86,10 @@ impl<S: Backing> Core<S> {
         let backing = unsafe { self.backing() };
         let mut seen = Seen::<S>::new(self);
         let mut cached = [0; CLASSES];
+        let mut beyond_bytes = 0;
         for cache in caches {
+            // SAFETY: the lock has given the cache to us.
+            beyond_bytes += unsafe { cache.charged() }.beyond as u64;
             for (class, count) in cached.iter_mut().enumerate() {
                 // SAFETY: the lock has given the cache to us.
                 unsafe { cache.inspect(class, |block| *count += seen.note(block, class)) };
@@ -124,7 +127,7 @@ impl<S: Backing> Core<S> {
         if let Some((block, class)) = seen.misplaced {
             return Err(Mismatch::Misplaced { block, class });
         }
-        self.audit_ledger(resting_bytes, held_bytes)?;
+        self.audit_ledger(resting_bytes + beyond_bytes, held_bytes)?;
         Ok(places)
     }
 
@@ -159,10 +162,8 @@ impl<S: Backing> Core<S> {
         for cache in held {
             if own.is_some_and(|own| core::ptr::eq(own, *cache)) {
                 cache.bias.leave();
-            } else if !cache.bias.give_back() {
-                // SAFETY: the owner's exit has left the cache to us, with its share of the pool.
-                unsafe { self.flush_cache(cache) };
-                self.restore_cache(cache);
+            } else {
+                self.give_back_cache(cache);
             }
         }
     }

@@ -1,5 +1,9 @@
 //! A thread's cache of one pool: per class a loaded and a previous magazine, behind the
 //! owner-biased lock. Caches are type-stable and belong to a pair of thread slot and pool index.
+//!
+//! A class too large for magazines has berths instead: its loaded magazine holds single blocks, and
+//! never goes to the depot. Beyond half of the budget, a berth's bytes are the ledger's as if they
+//! rested in the depot, whether or not a block is in: so no promise depends on how large they are.
 
 #![allow(unsafe_code)]
 
@@ -12,20 +16,20 @@ use super::core::Core;
 use super::magazine::Magazine;
 use super::reach::Bias;
 use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
-use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
+use super::tuning::{BERTHS_PER_CLASS, CLASSES, MAGAZINES_PER_SHELF};
 
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
 struct Shelf<S: Backing> {
     loaded: *const Magazine<S>,
-    previous: *const Magazine<S>,
     len: u32,
     room: u32,
 }
 
-/// A class's place in the cache: 32 bytes, so that its address is a shift.
+/// A class's place in the cache, all that a hit touches: 32 bytes, so that its address is a shift.
 struct Place<S: Backing> {
     shelf: UnsafeCell<Shelf<S>>,
     takes: Tally,
+    gives: Tally,
 }
 
 /// Places of a cache: one a class, and one that is never stocked, for everything without a class.
@@ -36,37 +40,43 @@ pub struct Cache<S: Backing> {
     /// Who may touch the shelves.
     pub bias: Bias,
     core: UnsafeCell<*const Core<S>>,
-    /// Bytes of the budget that the touched classes have charged.
-    charged: UnsafeCell<usize>,
+    charged: UnsafeCell<Charged>,
+    /// Berths, for who has to look from outside.
+    berthed: Counter,
+    /// Takes of each class when its berths were last looked at.
+    marks: UnsafeCell<[u64; CLASSES]>,
+    /// Blocks of each class that the owner took elsewhere, and for which it may have a berth.
+    credits: UnsafeCell<[u8; CLASSES]>,
     life: Tally,
     /// Sum of the counts when a trimmer last looked.
     last_use: Counter,
     places: [Place<S>; PLACES],
-    gives: [Tally; PLACES],
+    /// The previous magazine of each class, or null; null where none is loaded.
+    previous: UnsafeCell<[*const Magazine<S>; CLASSES]>,
 }
 
 /// A class's index into a cache, checked once: at most `CLASSES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class(u8);
+pub struct Class(u32);
 
 impl Class {
     /// What has no class: its place is never stocked.
-    pub const NONE: Self = Self(CLASSES as u8);
+    pub const NONE: Self = Self(CLASSES as u32);
 
     /// The class, or none where `class` is out of the table.
     #[inline(always)]
     pub fn new(class: usize) -> Self {
         Self(if class < CLASSES {
-            class as u8
+            class as u32
         } else {
-            CLASSES as u8
+            CLASSES as u32
         })
     }
 
     /// The index.
     #[inline(always)]
     pub fn index(self) -> usize {
-        usize::from(self.0)
+        self.0 as usize
     }
 }
 
@@ -83,6 +93,53 @@ impl<S: Backing> Cell for Cache<S> {
     fn new(_index: u32) -> Self {
         Self::vacant()
     }
+}
+
+/// What a cache has room for, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charged {
+    /// In the magazines of the touched classes.
+    pub shelves: usize,
+    /// In berths, within the budget.
+    pub berths: usize,
+    /// In berths beyond the budget: the ledger's as if it rested in the depot.
+    pub beyond: usize,
+    /// Number of berths.
+    count: u32,
+}
+
+impl Charged {
+    const NOTHING: Self = Self {
+        shelves: 0,
+        berths: 0,
+        beyond: 0,
+        count: 0,
+    };
+}
+
+/// What one berth more takes.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BerthCost {
+    /// Whether it is the first of its class, which needs a magazine.
+    pub first: bool,
+    /// Bytes within the budget.
+    pub within: usize,
+    /// Bytes beyond it.
+    pub beyond: usize,
+}
+
+/// What a berth leaves behind.
+#[must_use]
+pub struct Unberthed<S: Backing> {
+    /// The block that was in; null if none was.
+    pub block: *const Block<S>,
+    /// The magazine of the class's last berth, empty; null if it has others.
+    pub magazine: *const Magazine<S>,
+    /// Bytes that counted as resting in the depot.
+    pub beyond: usize,
+    /// Bytes that counted as the cache's.
+    pub within: usize,
 }
 
 /// Whether a class may use its shelf.
@@ -127,19 +184,22 @@ impl<S: Backing> Cache<S> {
             Cache {
                 bias: Bias::vacant(),
                 core: UnsafeCell::new(ptr::null()),
-                charged: UnsafeCell::new(0),
+                charged: UnsafeCell::new(Charged::NOTHING),
+                berthed: Counter::new(),
+                marks: UnsafeCell::new([0; CLASSES]),
+                credits: UnsafeCell::new([0; CLASSES]),
                 life: Tally::new(),
                 last_use: Counter::new(),
                 places: array![Place {
                     shelf: UnsafeCell::new(Shelf {
                         loaded: ptr::null(),
-                        previous: ptr::null(),
                         len: 0,
                         room: 0,
                     }),
                     takes: Tally::new(),
+                    gives: Tally::new(),
                 }; PLACES],
-                gives: array![Tally::new(); PLACES],
+                previous: UnsafeCell::new([ptr::null(); CLASSES]),
             }
         }
     }
@@ -148,6 +208,30 @@ impl<S: Backing> Cache<S> {
     fn place(&self, class: Class) -> &Place<S> {
         // SAFETY: a `Class` is at most `CLASSES`, and there is one place more than that.
         unsafe { self.places.get_unchecked(class.index()) }
+    }
+
+    /// The previous magazine of a class.
+    ///
+    /// # Safety
+    /// The caller has the cache to itself.
+    unsafe fn previous(&self, class: usize) -> *const Magazine<S> {
+        // SAFETY: the caller's promise.
+        self.previous
+            .with(|previous| unsafe { (&*previous)[class] })
+    }
+
+    /// # Safety
+    /// As [`previous`](Self::previous).
+    unsafe fn replace_previous(
+        &self,
+        class: usize,
+        magazine: *const Magazine<S>,
+    ) -> *const Magazine<S> {
+        self.previous.with_mut(|previous| {
+            // SAFETY: the caller's promise.
+            let previous = unsafe { &mut *previous };
+            core::mem::replace(&mut previous[class], magazine)
+        })
     }
 
     /// Owner: pops a block of `class` from the loaded magazine. The hit path.
@@ -188,7 +272,8 @@ impl<S: Backing> Cache<S> {
         if !self.bias.enter() {
             return false;
         }
-        let pushed = self.place(class).shelf.with_mut(|shelf| {
+        let place = self.place(class);
+        let pushed = place.shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
             let len = shelf.len;
@@ -206,8 +291,7 @@ impl<S: Backing> Cache<S> {
             self.bias.leave();
             return false;
         }
-        // SAFETY: a `Class` is at most `CLASSES`, and there is one tally more than that.
-        unsafe { self.gives.get_unchecked(class.index()) }.add(1);
+        place.gives.add(1);
         self.bias.leave();
         true
     }
@@ -222,11 +306,12 @@ impl<S: Backing> Cache<S> {
         let swapped = place.shelf.with_mut(|shelf| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
-            if shelf.previous.is_null() {
-                return false;
-            }
+            // SAFETY: the owner is inside.
+            let kept = unsafe { self.previous(class) };
             // SAFETY: the shelf's own magazine.
-            let previous = unsafe { &*shelf.previous };
+            let Some(previous) = (unsafe { kept.as_ref() }) else {
+                return false;
+            };
             // SAFETY: as above.
             let len = unsafe { previous.len() };
             if (len == 0) == for_take {
@@ -236,7 +321,9 @@ impl<S: Backing> Cache<S> {
             let loaded = unsafe { &*shelf.loaded };
             // SAFETY: the shelf's own magazine, with `len` rounds.
             unsafe { loaded.set_len(shelf.len) };
-            core::mem::swap(&mut shelf.loaded, &mut shelf.previous);
+            // SAFETY: the owner is inside.
+            unsafe { self.replace_previous(class, shelf.loaded) };
+            shelf.loaded = kept;
             shelf.len = len;
             true
         });
@@ -262,7 +349,7 @@ impl<S: Backing> Cache<S> {
             .shelf
             .with(|shelf| unsafe { (*shelf).room });
         // SAFETY: as above.
-        let charged = self.charged.with(|charged| unsafe { *charged });
+        let charged = self.charged.with(|charged| unsafe { (*charged).shelves });
         self.bias.leave();
         if room > 0 {
             return Some(ShelfState::Stocked { room });
@@ -313,7 +400,8 @@ impl<S: Backing> Cache<S> {
                 // SAFETY: as above, with `len` rounds.
                 unsafe { loaded.set_len(shelf.len) };
             }
-            let displaced = core::mem::replace(&mut shelf.previous, shelf.loaded);
+            // SAFETY: the owner is inside.
+            let displaced = unsafe { self.replace_previous(class, shelf.loaded) };
             shelf.loaded = magazine;
             shelf.len = len;
             shelf.room = room;
@@ -321,21 +409,197 @@ impl<S: Backing> Cache<S> {
         });
         if displaced.is_some() {
             // SAFETY: the owner is inside.
-            self.charged.with_mut(|charged| unsafe { *charged += cost });
+            self.charged
+                .with_mut(|charged| unsafe { (*charged).shelves += cost });
         }
         self.bias.leave();
         displaced
     }
 
-    /// Owner: empties a shelf. `None` if the lock was refused.
-    pub fn empty_by_owner(&self, class: usize) -> Option<Emptied<S>> {
+    /// Owner: it took a block of `class` elsewhere, and may have a berth for the like when it gives
+    /// one. Who only gives has none: what it gives is for others.
+    pub fn credit(&self, class: usize) {
+        self.inside(|| {
+            self.credits.with_mut(|credits| {
+                // SAFETY: the owner is inside.
+                let credits = unsafe { &mut *credits };
+                credits[class] = credits[class].saturating_add(1).min(BERTHS_PER_CLASS as u8);
+            });
+        });
+    }
+
+    /// Owner: what one berth more for `class` takes, of `charge` bytes, where the cache may have `most`
+    /// in all. Half of the budget is for berths, and what is beyond counts as resting. `None` if the
+    /// class or the cache has enough, without a [`credit`](Self::credit), or if the lock was refused.
+    pub fn berth_cost(
+        &self,
+        class: usize,
+        charge: usize,
+        most: u32,
+        budget: usize,
+    ) -> Option<BerthCost> {
         if !self.bias.enter() {
             return None;
         }
-        // SAFETY: the owner is inside.
-        let emptied = unsafe { self.empty(class) };
+        // SAFETY: the owner is inside: nobody else touches the shelf.
+        let room = self.places[class]
+            .shelf
+            .with(|shelf| unsafe { (*shelf).room });
+        // SAFETY: as above.
+        let charged = self.charged.with(|charged| unsafe { *charged });
+        // SAFETY: as above.
+        let credit = self.credits.with(|credits| unsafe { (&*credits)[class] });
         self.bias.leave();
-        Some(emptied)
+        if credit == 0 || room >= BERTHS_PER_CLASS || charged.count >= most {
+            return None;
+        }
+        let left = (budget / 2).saturating_sub(charged.berths);
+        let within = charge.min(left.min(budget.saturating_sub(charged.shelves + charged.berths)));
+        Some(BerthCost {
+            first: room == 0,
+            within,
+            beyond: charge - within,
+        })
+    }
+
+    /// Owner: one berth more for `class`, whose cost the caller has charged. `magazine` is null if
+    /// it is not the first. `false` if the lock was refused, or the class's berths have changed in
+    /// the meantime: everything is the caller's still.
+    ///
+    /// # Safety
+    /// The magazine, if any, is the caller's, and empty.
+    pub unsafe fn add_berth(
+        &self,
+        class: usize,
+        cost: BerthCost,
+        magazine: *const Magazine<S>,
+    ) -> bool {
+        if !self.bias.enter() {
+            return false;
+        }
+        let added = self.places[class].shelf.with_mut(|shelf| {
+            // SAFETY: the owner is inside: nobody else touches the shelf.
+            let shelf = unsafe { &mut *shelf };
+            if shelf.loaded.is_null() != cost.first {
+                return false;
+            }
+            if cost.first {
+                shelf.loaded = magazine;
+            }
+            shelf.room += 1;
+            true
+        });
+        if added {
+            self.charged.with_mut(|charged| {
+                // SAFETY: the owner is inside.
+                let charged = unsafe { &mut *charged };
+                charged.berths += cost.within;
+                charged.beyond += cost.beyond;
+                charged.count += 1;
+            });
+            self.credits.with_mut(|credits| {
+                // SAFETY: the owner is inside.
+                let credits = unsafe { &mut *credits };
+                credits[class] = credits[class].saturating_sub(1);
+            });
+            // A new berth counts as used until its second look.
+            let used = self.places[class].takes.get().wrapping_sub(1);
+            self.marks.with_mut(|marks| {
+                // SAFETY: the owner is inside.
+                let marks = unsafe { &mut *marks };
+                marks[class] = used;
+            });
+            self.berthed.add(1);
+        }
+        self.bias.leave();
+        added
+    }
+
+    /// Takes one berth of `class` away, of `charge` bytes: a vacant one if there is one, else one
+    /// with its block, unless only `vacant` ones are wanted. `None` if there is none.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty); the class is one without magazines.
+    pub unsafe fn unberth(
+        &self,
+        class: usize,
+        charge: usize,
+        vacant: bool,
+    ) -> Option<Unberthed<S>> {
+        let (block, magazine) = self.places[class].shelf.with_mut(|shelf| {
+            // SAFETY: the caller's promise.
+            let shelf = unsafe { &mut *shelf };
+            if shelf.room == 0 || vacant && shelf.room == shelf.len {
+                return None;
+            }
+            // SAFETY: with room above 0 there is a loaded magazine, and it is the shelf's.
+            let loaded = unsafe { &*shelf.loaded };
+            let mut block = ptr::null();
+            if shelf.len == shelf.room {
+                shelf.len -= 1;
+                // SAFETY: the slot is below the length that was.
+                block = unsafe { loaded.round(shelf.len) };
+            }
+            shelf.room -= 1;
+            if shelf.room > 0 {
+                return Some((block, ptr::null()));
+            }
+            // SAFETY: the shelf's own magazine, in which nothing is left.
+            unsafe { loaded.set_len(0) };
+            Some((block, core::mem::replace(&mut shelf.loaded, ptr::null())))
+        })?;
+        self.berthed.sub(1);
+        self.charged.with_mut(|charged| {
+            // SAFETY: the caller's promise.
+            let charged = unsafe { &mut *charged };
+            let beyond = charge.min(charged.beyond);
+            charged.beyond -= beyond;
+            charged.berths -= charge - beyond;
+            charged.count -= 1;
+            Some(Unberthed {
+                block,
+                magazine,
+                beyond,
+                within: charge - beyond,
+            })
+        })
+    }
+
+    /// Whether no block of `class` was taken from this cache since the last call.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    pub unsafe fn is_unused(&self, class: usize) -> bool {
+        let takes = self.places[class].takes.get();
+        self.marks.with_mut(|marks| {
+            // SAFETY: the caller's promise.
+            let marks = unsafe { &mut *marks };
+            core::mem::replace(&mut marks[class], takes) == takes
+        })
+    }
+
+    /// Owner: runs `f` inside the lock. `None` if the lock was refused.
+    pub fn inside<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        if !self.bias.enter() {
+            return None;
+        }
+        let result = f();
+        self.bias.leave();
+        Some(result)
+    }
+
+    /// Whether there are berths now, or were shortly before.
+    pub fn has_berths(&self) -> bool {
+        self.berthed.get() > 0
+    }
+
+    /// What the cache has room for.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    pub unsafe fn charged(&self) -> Charged {
+        // SAFETY: the caller's promise.
+        self.charged.with(|charged| unsafe { *charged })
     }
 
     /// Takes both magazines out of a shelf.
@@ -353,10 +617,11 @@ impl<S: Backing> Cache<S> {
                 // SAFETY: as above, with `len` rounds.
                 unsafe { loaded.set_len(shelf.len) };
             }
-            let magazines = [shelf.loaded, shelf.previous];
+            // SAFETY: the caller's promise.
+            let previous = unsafe { self.replace_previous(class, ptr::null()) };
+            let magazines = [shelf.loaded, previous];
             *shelf = Shelf {
                 loaded: ptr::null(),
-                previous: ptr::null(),
                 len: 0,
                 room: 0,
             };
@@ -377,8 +642,10 @@ impl<S: Backing> Cache<S> {
                 // SAFETY: slots below the length hold blocks.
                 (0..shelf.len).for_each(|slot| f(unsafe { loaded.round(slot) }));
             }
+            // SAFETY: the caller's promise.
+            let previous = unsafe { self.previous(class) };
             // SAFETY: the shelf's own magazine.
-            if let Some(previous) = unsafe { shelf.previous.as_ref() } {
+            if let Some(previous) = unsafe { previous.as_ref() } {
                 // SAFETY: as above.
                 let len = unsafe { previous.len() };
                 // SAFETY: slots below the length hold blocks.
@@ -387,26 +654,16 @@ impl<S: Backing> Cache<S> {
         });
     }
 
-    /// Nothing is charged any more: every shelf was emptied. Returns what was charged.
+    /// Nothing is charged any more: the caller empties every shelf. Returns what was charged.
     ///
     /// # Safety
     /// As [`empty`](Self::empty).
-    pub unsafe fn discharge(&self) -> usize {
+    pub unsafe fn discharge(&self) -> Charged {
+        self.berthed.replace(0);
         self.charged.with_mut(|charged| {
             // SAFETY: the caller's promise.
             core::mem::take(unsafe { &mut *charged })
         })
-    }
-
-    /// Owner: [`discharge`](Self::discharge) inside the lock.
-    pub fn discharge_by_owner(&self) -> usize {
-        if !self.bias.enter() {
-            return 0;
-        }
-        // SAFETY: the owner is inside.
-        let charged = unsafe { self.discharge() };
-        self.bias.leave();
-        charged
     }
 
     /// New owner: binds the cache to a pool, with nothing charged.
@@ -418,15 +675,19 @@ impl<S: Backing> Cache<S> {
         // SAFETY: nobody reads the binding of a vacant cache.
         self.core.with_mut(|place| unsafe { *place = core });
         // SAFETY: as above.
-        self.charged.with_mut(|place| unsafe { *place = 0 });
+        self.charged
+            .with_mut(|place| unsafe { *place = Charged::NOTHING });
         // A former thread's counts stay where they are while the pool is the same.
         // SAFETY: the caller holds a handle or a block of the pool.
         let life = unsafe { &*core }.life();
         if self.life.get() != life {
-            for (place, gives) in self.places.iter().zip(&self.gives) {
+            for place in &self.places {
                 place.takes.reset();
-                gives.reset();
+                place.gives.reset();
             }
+            // SAFETY: as above.
+            self.credits
+                .with_mut(|credits| unsafe { *credits = [0; CLASSES] });
             self.life.reset();
             self.life.add(life);
         }
@@ -448,14 +709,16 @@ impl<S: Backing> Cache<S> {
 
     /// Trimmer: whether the owner has used the cache since the last call. Trimmers take turns.
     pub fn was_used(&self) -> bool {
-        let takes = self.places.iter().map(|place| place.takes.get());
-        let gives = self.gives.iter().map(Tally::get);
-        let now = takes.chain(gives).fold(0u64, u64::wrapping_add);
+        let now = self.places.iter().fold(0u64, |sum, place| {
+            sum.wrapping_add(place.takes.get())
+                .wrapping_add(place.gives.get())
+        });
         self.last_use.replace(now) != now
     }
 
     /// Takes and gives of `class` that this cache has served.
     pub fn tallies(&self, class: usize) -> (u64, u64) {
-        (self.places[class].takes.get(), self.gives[class].get())
+        let place = &self.places[class];
+        (place.takes.get(), place.gives.get())
     }
 }

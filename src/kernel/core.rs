@@ -7,7 +7,7 @@
 use core::{fmt, ptr};
 
 use super::arena::{Arena, Cell, Exhausted};
-use super::backing::Backing;
+use super::backing::{Backing, Note};
 use super::block::{Block, Label};
 use super::cache::{Cache, Emptied};
 use super::depot::Depot;
@@ -276,7 +276,7 @@ impl<S: Backing> Core<S> {
         if self.closed.swap(1, Ordering::AcqRel) != 0 {
             return;
         }
-        // Ordering: SeqCst - E13, with `settle` and `register`: either they see the pool closed,
+        // Ordering: SeqCst - E13, with `has_closed` and `register`: either they see the pool closed,
         // or the walk below sees what they have put in.
         fence(Ordering::SeqCst);
         self.take_turn();
@@ -287,6 +287,8 @@ impl<S: Backing> Core<S> {
         }
         self.drain_depots();
         self.end_turn();
+        // SAFETY: the caller's promise.
+        unsafe { self.backing() }.closed();
     }
 
     /// # Safety
@@ -368,8 +370,13 @@ impl<S: Backing> Core<S> {
             BirthError::NoMemory(error)
         })?;
         self.add_share();
+        // SAFETY: the caller holds a handle or a block.
+        let backing = unsafe { self.backing() };
+        let bytes = backing.charge(label, &payload);
         // SAFETY: just claimed.
         unsafe { block.fill(label, self, payload) };
+        let class = label.class;
+        backing.note(Note::Birth { class, bytes });
         self.numbers.births.add(1);
         self.numbers_of(label.class.into()).births.add(1);
         Ok(block)
@@ -389,6 +396,10 @@ impl<S: Backing> Core<S> {
         // SAFETY: the caller's block.
         unsafe { block.payload(|payload| backing.dealloc(label, payload)) };
         self.ledger.discharge(charge);
+        backing.note(Note::Death {
+            class: label.class,
+            bytes: charge,
+        });
         self.numbers.deaths.add(1);
         self.numbers_of(label.class.into()).deaths.add(1);
         if block.state.load().generation() >= super::tuning::LAST_GENERATION {
@@ -437,13 +448,19 @@ impl<S: Backing> Core<S> {
     /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
     /// pushed block may be gone, and with it this life of the core, whose cell stays.
     pub(super) fn settle(&self, class: usize) {
-        // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
-        // sees what was pushed.
-        fence(Ordering::SeqCst);
-        // Ordering: Relaxed - ordered by the fence.
-        if self.closed.load(Ordering::Relaxed) != 0 {
+        if self.has_closed() {
             self.drain_depot(class);
         }
+    }
+
+    /// Whether the pool has closed, after the caller has put something where the closer looks for
+    /// it. That may be gone, and with it this life of the core.
+    pub fn has_closed(&self) -> bool {
+        // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
+        // sees what was put in.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed - ordered by the fence.
+        self.closed.load(Ordering::Relaxed) != 0
     }
 
     /// The depot of a class.
@@ -462,24 +479,31 @@ impl<S: Backing> Core<S> {
             // SAFETY: just popped: the caller's.
             let len = unsafe { magazine.len() };
             // SAFETY: its rounds keep the pool alive.
-            let bytes = unsafe { self.rest_bytes(class, len) };
-            self.ledger.unrest(bytes);
+            unsafe { self.leave_depot(class, len) };
             // SAFETY: as above.
             return Some(unsafe { self.kill_rounds(magazine) });
         }
         let block = self.depots[class].pop_block(&self.world().blocks)?;
         // SAFETY: just popped: the caller's, and it keeps the pool alive.
-        let bytes = unsafe { self.rest_bytes(class, 1) };
-        self.ledger.unrest(bytes);
+        unsafe { self.leave_depot(class, 1) };
         // SAFETY: as above.
         Some(unsafe { self.death(block) })
     }
 
+    /// Takes blocks that were evicted off the books of the depot.
+    ///
     /// # Safety
     /// The caller holds a handle or a block of the pool.
-    unsafe fn rest_bytes(&self, class: usize, blocks: u32) -> usize {
+    unsafe fn leave_depot(&self, class: usize, blocks: u32) {
         // SAFETY: the caller's promise.
-        unsafe { self.backing() }.class_charge(class) * blocks as usize
+        let backing = unsafe { self.backing() };
+        let bytes = backing.class_charge(class) * blocks as usize;
+        self.ledger.unrest(bytes);
+        backing.note(Note::Evict {
+            class: class as u8,
+            blocks,
+            bytes,
+        });
     }
 
     /// Kills everything of `class` that rests in the depot.
@@ -535,7 +559,7 @@ impl<S: Backing> Core<S> {
             bytes += unsafe { self.kill_shelf(&emptied) };
         }
         // SAFETY: the caller's promise.
-        self.ledger.unstock(unsafe { cache.discharge() });
+        self.ledger.vacate(unsafe { cache.discharge() });
         bytes
     }
 }

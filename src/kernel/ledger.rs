@@ -2,6 +2,7 @@
 //! difference, from which the footprint promise is computed. Moved at births, deaths and exchanges
 //! only; nothing here is touched by a hit.
 
+use super::cache::Charged;
 use super::reserve::Reserve;
 use super::sync::{Counter, const_fn};
 
@@ -83,7 +84,7 @@ impl Ledger {
         self.held.used()
     }
 
-    /// D: bytes resting in the depot.
+    /// D: bytes resting in the depot, and those of berths beyond the caches' budgets.
     pub fn resting(&self) -> usize {
         self.resting.get() as usize
     }
@@ -203,6 +204,12 @@ impl Ledger {
     pub fn unrest(&self, bytes: usize) {
         self.resting.sub(bytes as u64);
         self.unstock(bytes);
+    }
+
+    /// A thread cache gives up its room.
+    pub fn vacate(&self, charged: Charged) {
+        self.unstock(charged.shelves + charged.berths);
+        self.unrest(charged.beyond);
     }
 
     /// Births and exchanges so far.

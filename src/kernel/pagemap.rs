@@ -11,6 +11,8 @@ use super::tuning::{LEAF_BITS, NODE_BITS, ROOT_BITS};
 
 /// Payloads are aligned to this many bits at least.
 const GRAIN_BITS: u32 = 6;
+/// Bytes between two addresses that a map tells apart.
+pub const GRAIN: usize = 1 << GRAIN_BITS;
 /// Address bits that the tree covers.
 const ADDRESS_BITS: u32 = ROOT_BITS + 2 * NODE_BITS + LEAF_BITS + GRAIN_BITS;
 

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::backing::Backing;
+use super::backing::{Backing, Note};
 use super::block::Block;
 use super::cache::Cache;
 use super::core::Core;
@@ -26,8 +26,7 @@ impl<S: Backing> Core<S> {
         let fits = {
             // SAFETY: the magazine holds a block of the pool.
             let backing = unsafe { self.backing() };
-            let bytes = backing.class_charge(class) * len as usize;
-            self.rest(backing, bytes)
+            self.rest(backing, class, len)
         };
         if !fits {
             // SAFETY: the caller's magazine.
@@ -48,7 +47,7 @@ impl<S: Backing> Core<S> {
         let fits = {
             // SAFETY: the block keeps the pool alive.
             let backing = unsafe { self.backing() };
-            self.rest(backing, backing.class_charge(class))
+            self.rest(backing, class, 1)
         };
         if !fits {
             // SAFETY: the caller's block.
@@ -61,8 +60,23 @@ impl<S: Backing> Core<S> {
         self.settle(class);
     }
 
-    /// Charges bytes that come to rest in the depot, if the cap allows.
-    fn rest(&self, backing: &S, bytes: usize) -> bool {
+    /// Charges blocks that come to rest in the depot, if the cap allows.
+    fn rest(&self, backing: &S, class: usize, blocks: u32) -> bool {
+        let bytes = backing.class_charge(class) * blocks as usize;
+        let fits = self.rest_bytes(backing, bytes);
+        if fits {
+            let class = class as u8;
+            backing.note(Note::Rest {
+                class,
+                blocks,
+                bytes,
+            });
+        }
+        fits
+    }
+
+    /// Charges bytes that count as resting in the depot, if the cap allows.
+    pub(super) fn rest_bytes(&self, backing: &S, bytes: usize) -> bool {
         let stirs = self.ledger.is_still() || backing.is_unattended();
         let fits = self.ledger.rest(bytes, backing.policy());
         if stirs && fits {
@@ -91,10 +105,7 @@ impl<S: Backing> Core<S> {
         let len = unsafe { magazine.len() };
         // SAFETY: the caller's promise.
         let backing = unsafe { self.backing() };
-        let bytes = backing.class_charge(class) * len as usize;
-        self.ledger.wake(bytes, backing.policy());
-        self.depot(class).note_wake(self.ledger.ticks());
-        self.numbers.exchanges_out.add(1);
+        self.wake(backing, class, len);
         Some(magazine)
     }
 
@@ -106,11 +117,21 @@ impl<S: Backing> Core<S> {
         let block = self.depot(class).pop_block(&self.world().blocks)?;
         // SAFETY: the caller's promise.
         let backing = unsafe { self.backing() };
-        self.ledger
-            .wake(backing.class_charge(class), backing.policy());
+        self.wake(backing, class, 1);
+        Some(block)
+    }
+
+    /// Takes blocks that go to a user off the books of the depot.
+    fn wake(&self, backing: &S, class: usize, blocks: u32) {
+        let bytes = backing.class_charge(class) * blocks as usize;
+        self.ledger.wake(bytes, backing.policy());
         self.depot(class).note_wake(self.ledger.ticks());
         self.numbers.exchanges_out.add(1);
-        Some(block)
+        backing.note(Note::Wake {
+            class: class as u8,
+            blocks,
+            bytes,
+        });
     }
 
     /// Moves everything in a cache to the depot.
@@ -118,6 +139,9 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// As [`kill_cache`](Self::kill_cache).
     pub unsafe fn flush_cache(&self, cache: &Cache<S>) {
+        // The room first, so that what takes it in the depot is not refused for the cap.
+        // SAFETY: the caller's promise.
+        self.ledger.vacate(unsafe { cache.discharge() });
         for class in 0..CLASSES {
             // SAFETY: the caller's promise.
             for magazine in unsafe { cache.empty(class) }.magazines() {
@@ -125,7 +149,5 @@ impl<S: Backing> Core<S> {
                 unsafe { self.rest_magazine(class, magazine) };
             }
         }
-        // SAFETY: the caller's promise.
-        self.ledger.unstock(unsafe { cache.discharge() });
     }
 }

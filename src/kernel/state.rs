@@ -5,7 +5,7 @@
 //! wait-free, with no window between the decrement and the claim. Neither under- nor overflow of
 //! the high half reaches the generation. Each method is one row of [`TABLE`].
 
-use super::sync::{AtomicU64, Ordering, const_fn, fence};
+use super::sync::{AtomicU64, Ordering, const_fn, fence, set};
 use super::tuning::{LAST_GENERATION, OWNERS_LIMIT};
 
 /// One owner, in the high half.
@@ -53,7 +53,7 @@ pub const TABLE: [Row; 10] = [
         "released, g",
         "share a unique buffer",
         "1 owner, g+1",
-        "swap",
+        "store",
     ),
     row("T2", "n >= 1, g", "owner adds", "n+1, g", "fetch_add"),
     row(
@@ -207,18 +207,16 @@ impl State {
     /// T1: begins the next generation with `stored + 1` owners.
     #[inline]
     fn enter(&self, stored: u32) -> Result<u32, Exhausted> {
-        let last = self.load().generation();
+        let before = self.load();
+        debug_assert!(before.is_released(), "shared a block that has owners");
+        let last = before.generation();
         if last == LAST_GENERATION {
             return Err(Exhausted);
         }
-        // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload.
-        let before = self
-            .0
-            .swap(Snapshot::pack(stored, last + 1), Ordering::Release);
-        debug_assert!(
-            Snapshot(before).is_released(),
-            "shared a block that has owners"
-        );
+        let first = Snapshot::pack(stored, last + 1);
+        // Ordering: Release - E1, with `upgrade`: publishes length, element type and payload. Nobody
+        // else changes a released word: what may be stale compares first.
+        set(&self.0, first, Ordering::Release);
         Ok(last + 1)
     }
 

@@ -6,7 +6,7 @@
 //! | 1 | answer a request on the cache, pop again | answer a request on the cache, push again |
 //! | 2 | bring a non-empty previous magazine forward, pop | bring an empty previous magazine forward, push |
 //! | 3 | load a magazine from the depot, pop | load an empty magazine, send the full one to the depot, push |
-//! | 4 | a single block from the depot | a single block to the depot |
+//! | 4 | a single block from the depot | a single block to a new berth, if the class has no magazines, else to the depot |
 //! | 5 | birth, by the caller | death, if the pool is closed or the depot at its cap |
 
 #![allow(unsafe_code)]
@@ -55,8 +55,10 @@ impl<S: Backing> Core<S> {
         class: usize,
     ) -> Option<NonNull<Block<S>>> {
         // SAFETY: the caller holds a handle.
-        let rounds = unsafe { self.backing() }.rounds(class);
-        let cache = cache.filter(|cache| rounds > 0 && self.answer(cache));
+        let backing = unsafe { self.backing() };
+        let rounds = backing.rounds(class);
+        let kept = rounds > 0 || backing.berths() > 0;
+        let cache = cache.filter(|cache| kept && self.answer(cache));
         if let Some(cache) = cache {
             if let Some(block) = cache.pop(Class::new(class)) {
                 return Some(block);
@@ -69,7 +71,7 @@ impl<S: Backing> Core<S> {
         }
         // SAFETY: the caller holds a handle.
         let magazine = unsafe { self.wake_magazine(class) }?;
-        if let Some(cache) = cache
+        if let Some(cache) = cache.filter(|_| rounds > 0)
             // SAFETY: just popped: ours, and of this class and pool.
             && unsafe { self.load(cache, class, magazine, rounds) }
         {
@@ -88,8 +90,17 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// As [`take_slow`](Self::take_slow).
-    pub unsafe fn take_larger(&self, class: usize, last: usize) -> Option<&Block<S>> {
+    pub unsafe fn take_larger(
+        &self,
+        cache: Option<&Cache<S>>,
+        class: usize,
+        last: usize,
+    ) -> Option<&Block<S>> {
         for larger in class + 1..=last {
+            if let Some(block) = cache.and_then(|cache| cache.pop(Class::new(larger))) {
+                // SAFETY: blocks are arena cells, never unmapped.
+                return Some(unsafe { &*block.as_ptr() });
+            }
             if self.depot_estimate(larger) == 0 {
                 continue;
             }
@@ -164,8 +175,10 @@ impl<S: Backing> Core<S> {
     /// As [`give_slow`](Self::give_slow).
     unsafe fn give_cached(&self, cache: Option<&Cache<S>>, class: usize, block: &Block<S>) -> bool {
         // SAFETY: the caller's block keeps the pool alive.
-        let rounds = unsafe { self.backing() }.rounds(class);
-        let Some(cache) = cache.filter(|cache| rounds > 0 && self.answer(cache)) else {
+        let backing = unsafe { self.backing() };
+        let rounds = backing.rounds(class);
+        let kept = rounds > 0 || backing.berths() > 0;
+        let Some(cache) = cache.filter(|cache| kept && self.answer(cache)) else {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
@@ -175,6 +188,10 @@ impl<S: Backing> Core<S> {
         // SAFETY: as above.
         if cache.swap_previous(class, false) && unsafe { cache.push(Class::new(class), block) } {
             return true;
+        }
+        if rounds == 0 {
+            // SAFETY: the caller's block, of this pool; if it has a berth now, so has the cache.
+            return self.add_berth(cache, class) && unsafe { cache.push(Class::new(class), block) };
         }
         let Ok((_, empty)) = self.world().magazines.claim() else {
             return false;
@@ -187,6 +204,40 @@ impl<S: Backing> Core<S> {
         }
         // SAFETY: the caller's block, and its thread's cache of the same pool.
         unsafe { cache.push(Class::new(class), block) }
+    }
+
+    /// One berth more for a class without magazines, if the cache may have it and the cap allows.
+    fn add_berth(&self, cache: &Cache<S>, class: usize) -> bool {
+        // SAFETY: callers hold a block.
+        let backing = unsafe { self.backing() };
+        let charge = backing.class_charge(class);
+        let Some(cost) = cache.berth_cost(class, charge, backing.berths(), backing.budget()) else {
+            return false;
+        };
+        if !self.stock(backing, cost.within) {
+            return false;
+        }
+        let rests = self.rest_bytes(backing, cost.beyond);
+        let magazines = &self.world().magazines;
+        let magazine = if rests && cost.first {
+            magazines.claim().ok().map(|(_, magazine)| magazine)
+        } else {
+            None
+        };
+        let place = magazine.map_or(ptr::null(), ptr::from_ref);
+        let ready = rests && magazine.is_some() == cost.first;
+        // SAFETY: just claimed: ours, and free magazines are empty.
+        if ready && unsafe { cache.add_berth(class, cost, place) } {
+            return true;
+        }
+        self.ledger.unstock(cost.within);
+        if rests {
+            self.ledger.unrest(cost.beyond);
+        }
+        if let Some(magazine) = magazine {
+            magazines.release(magazine.index());
+        }
+        false
     }
 
     /// Loads a magazine into the cache if budget and cap have room, and sends the one that it
@@ -441,6 +492,6 @@ unsafe fn abandon<S: Backing>(slot: &Slot<S>, cache: &Cache<S>) {
         numbers.gives.add(gives);
     }
     // SAFETY: the caller's promise.
-    core.ledger.unstock(unsafe { cache.discharge() });
+    core.ledger.vacate(unsafe { cache.discharge() });
     slot.forget(cache);
 }

@@ -4,11 +4,38 @@
 
 use core::ptr;
 
-use super::backing::Backing;
+use super::backing::{Backing, Note};
 use super::cache::Cache;
 use super::core::Core;
 use super::reach::Steal;
 use super::tuning::CLASSES;
+
+/// Who has a cache to itself.
+#[derive(Clone, Copy)]
+enum By {
+    /// Its owner, inside its lock for each step: a source that is called in between may come back.
+    Owner,
+    /// A trimmer that has stolen it.
+    Trimmer,
+}
+
+impl By {
+    /// One step on the cache; nothing if its owner finds it requested.
+    fn of<S: Backing, R: Default>(self, cache: &Cache<S>, step: impl FnOnce() -> R) -> R {
+        match self {
+            Self::Owner => cache.inside(step).unwrap_or_default(),
+            Self::Trimmer => step(),
+        }
+    }
+}
+
+/// What went with a berth, in bytes.
+struct Gone {
+    /// Of the block that was in it.
+    killed: usize,
+    /// That counted as resting in the depot.
+    beyond: usize,
+}
 
 impl<S: Backing> Core<S> {
     /// Gives every resting block back to its source: the calling thread's, the other threads',
@@ -40,6 +67,7 @@ impl<S: Backing> Core<S> {
             return 0;
         }
         let mut bytes = self.kill_others(own, Cache::was_used);
+        bytes += self.kill_unused_berths(own);
         for class in 0..CLASSES {
             bytes += self.evict_blocks(class, self.depot(class).unused());
         }
@@ -66,9 +94,147 @@ impl<S: Backing> Core<S> {
         bytes
     }
 
+    /// Kills, in all caches, what is in berths that served no take since the last such call. The
+    /// bytes that went. The turn is the caller's.
+    fn kill_unused_berths(&self, own: Option<&Cache<S>>) -> usize {
+        let kill = |cache: &Cache<S>, by: By| {
+            let classes = (0..CLASSES).filter(|&class| self.has_berths(class));
+            // SAFETY: `reach` gives a cache that is ours.
+            let unused =
+                classes.filter(|&class| by.of(cache, || unsafe { cache.is_unused(class) }));
+            let mut bytes = 0;
+            for class in unused {
+                // SAFETY: as above.
+                while let Some(gone) = unsafe { self.unberth(cache, by, class, false) } {
+                    bytes += gone.killed;
+                }
+            }
+            bytes
+        };
+        let reached = self
+            .berthed_caches()
+            .map(|cache| self.reach(cache, own, kill));
+        reached.map(Option::unwrap_or_default).sum()
+    }
+
+    /// To make room for a birth when nothing rests in the depot any more. Berths beyond the budget
+    /// count as if they did, so first the vacant ones of a cache go, and if it has none, one block.
+    /// The caller's `own` cache comes first. `false` if nothing is within reach.
+    pub fn evict_berth(&self, own: Option<&Cache<S>>) -> bool {
+        if self.ledger.resting() == 0 {
+            return false;
+        }
+        let evict = |cache: &Cache<S>, by: By| {
+            // SAFETY: `reach` gives a cache that is ours.
+            unsafe { self.unberth_vacant(cache, by) || self.unberth_one(cache, by) }
+        };
+        if own.is_some_and(|own| evict(own, By::Owner)) {
+            return true;
+        }
+        self.take_turn();
+        let evicted = self
+            .berthed_caches()
+            .any(|cache| self.reach(cache, own, evict) == Some(true));
+        self.end_turn();
+        evicted
+    }
+
+    fn has_berths(&self, class: usize) -> bool {
+        // SAFETY: callers hold a handle or a block.
+        unsafe { self.backing() }.rounds(class) == 0
+    }
+
+    fn berthed_caches(&self) -> impl Iterator<Item = &Cache<S>> {
+        self.caches().filter(|cache| cache.has_berths())
+    }
+
+    /// Runs `f` on a cache that is the calling thread's `own`, or that it can steal. The turn is the
+    /// caller's.
+    fn reach<R>(
+        &self,
+        cache: &Cache<S>,
+        own: Option<&Cache<S>>,
+        f: impl FnOnce(&Cache<S>, By) -> R,
+    ) -> Option<R> {
+        if own.is_some_and(|own| ptr::eq(own, cache)) {
+            return Some(f(cache, By::Owner));
+        }
+        if cache.bias.steal() != Steal::Taken {
+            return None;
+        }
+        let result = f(cache, By::Trimmer);
+        self.give_back_cache(cache);
+        Some(result)
+    }
+
+    /// Gives a cache that was taken from its owner, and not emptied, back; if that has exited in the
+    /// meantime, what is in it goes home.
+    pub(super) fn give_back_cache(&self, cache: &Cache<S>) {
+        if !cache.bias.give_back() {
+            // SAFETY: the owner's exit has left the cache to us, with its share of the pool.
+            unsafe { self.flush_cache(cache) };
+            self.restore_cache(cache);
+        }
+    }
+
+    /// Takes all vacant berths away. `false` if none of them was beyond the budget.
+    ///
+    /// # Safety
+    /// The cache is the caller's, as `by` says.
+    unsafe fn unberth_vacant(&self, cache: &Cache<S>, by: By) -> bool {
+        let mut beyond = 0;
+        for class in (0..CLASSES).filter(|&class| self.has_berths(class)) {
+            // SAFETY: the caller's promise.
+            while let Some(gone) = unsafe { self.unberth(cache, by, class, true) } {
+                beyond += gone.beyond;
+            }
+        }
+        beyond > 0
+    }
+
+    /// Takes one berth of the largest class away, and kills what is in it. `false` if there is none.
+    ///
+    /// # Safety
+    /// The cache is the caller's, as `by` says.
+    unsafe fn unberth_one(&self, cache: &Cache<S>, by: By) -> bool {
+        let mut classes = (0..CLASSES).rev().filter(|&class| self.has_berths(class));
+        // SAFETY: the caller's promise.
+        classes.any(|class| unsafe { self.unberth(cache, by, class, false) }.is_some())
+    }
+
+    /// Takes one berth of `class` away, a vacant one if there is one, and kills what is in it.
+    ///
+    /// # Safety
+    /// The cache is the caller's, as `by` says.
+    unsafe fn unberth(&self, cache: &Cache<S>, by: By, class: usize, vacant: bool) -> Option<Gone> {
+        // SAFETY: callers hold a handle or a block.
+        let charge = unsafe { self.backing() }.class_charge(class);
+        // SAFETY: the caller's promise.
+        let berth = by.of(cache, || unsafe { cache.unberth(class, charge, vacant) })?;
+        self.ledger.unrest(berth.beyond);
+        self.ledger.unstock(berth.within);
+        // SAFETY: magazines are arena cells, never unmapped.
+        if let Some(magazine) = unsafe { berth.magazine.as_ref() } {
+            self.world().magazines.release(magazine.index());
+        }
+        // SAFETY: blocks are arena cells, never unmapped.
+        let killed = unsafe { berth.block.as_ref() }.map_or(0, |block| {
+            // SAFETY: it came out of a cache that is the caller's.
+            unsafe { self.death(block) }
+        });
+        Some(Gone {
+            killed,
+            beyond: berth.beyond,
+        })
+    }
+
     fn count_trim(&self, bytes: usize) -> usize {
         self.numbers.trims.add(1);
         self.numbers.trimmed_bytes.add(bytes as u64);
+        if bytes > 0 {
+            // SAFETY: the callers hold a handle or a block.
+            unsafe { self.backing() }.note(Note::Trim { bytes });
+        }
         bytes
     }
 
@@ -135,13 +301,16 @@ impl<S: Backing> Core<S> {
     pub fn kill_own(&self, own: &Cache<S>) -> usize {
         let mut bytes = 0;
         for class in 0..CLASSES {
-            let Some(emptied) = own.empty_by_owner(class) else {
+            // SAFETY: the owner is inside.
+            let Some(emptied) = own.inside(|| unsafe { own.empty(class) }) else {
                 return bytes;
             };
             // SAFETY: it came out of the caller's own cache.
             bytes += unsafe { self.kill_shelf(&emptied) };
         }
-        self.ledger.unstock(own.discharge_by_owner());
+        // SAFETY: the owner is inside.
+        let charged = own.inside(|| unsafe { own.discharge() });
+        self.ledger.vacate(charged.unwrap_or_default());
         bytes
     }
 }

@@ -1,20 +1,21 @@
-//! `(a + b) * d` with temporaries from each contender.
+//! `(a + b) * d` with temporaries from each contender. Each has to give ndarray's result, bit for bit; that is looked at after
+//! the measurement, whose peak it would raise.
 
-use ndarray::{Array1, ArrayView1, ArrayViewMut1, Zip};
+use ndarray::{Array1, ArrayRef, ArrayView1, ArrayViewMut1, Ix1, Zip};
 
-use crate::case::{ALLOCATORS, Case, Visit, Workload, visit};
+use crate::case::{ALLOCATORS, ARRAYS, Case, Visit, Workload, visit};
 use crate::contender::{Contender, Setup, start};
 use crate::measure::{Budget, Sample, alone};
 
 /// The expression at several lengths.
 pub const EXPR: Workload = Workload {
     name: "expr",
-    title: "(a + b) * d on f64 arrays by ndarray's loops, both temporaries fresh from each contender (reused: by hand, the bound; ndarray: its own operators on glibc; arrays: ndpool's owned arrays, whose sum is the product's memory)",
+    title: "(a + b) * d on f64 arrays by ndarray's loops, both temporaries fresh from each contender (ndpool: its buffers; arrays: its owned arrays by operators, whose sum is the product's memory; scoped: the same in a scope per expression; reused: outputs kept by hand, the bound; ndarray: its own operators on glibc)",
     op: "expression",
     cases: || {
         let contenders: Vec<_> = ALLOCATORS
             .into_iter()
-            .chain([ARRAYS, REUSED, OPERATORS])
+            .chain([ARRAYS, SCOPED, REUSED, OPERATORS])
             .collect();
         [1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000]
             .map(|n| {
@@ -29,7 +30,7 @@ pub const EXPR: Workload = Workload {
     run,
 };
 
-const ARRAYS: &str = "arrays";
+const SCOPED: &str = "scoped";
 const REUSED: &str = "reused";
 const OPERATORS: &str = "ndarray";
 
@@ -50,40 +51,69 @@ impl Operands {
             d: ramp(2.0),
         }
     }
+
+    /// # Panics
+    /// If `product` is not what ndarray's operators give, bit for bit.
+    fn check(&self, product: &[f64]) {
+        let expected = &(&self.a + &self.b) * &self.d;
+        let same = |(x, y): (&f64, &f64)| x.to_bits() == y.to_bits();
+        assert!(
+            product.len() == expected.len() && product.iter().zip(&expected).all(same),
+            "not ndarray's result"
+        );
+    }
+}
+
+/// What dense arrays hold.
+fn elements(product: &ArrayRef<f64, Ix1>) -> &[f64] {
+    product.as_slice().expect("results lie dense")
 }
 
 fn run(case: &Case, contender: &str, budget: Budget) -> Option<Sample> {
     let operands = Operands::of(case);
+    let Operands { a, b, d } = &operands;
     match contender {
         REUSED => {
-            let (mut sum, mut product) = (
-                Array1::zeros(operands.a.len()),
-                Array1::zeros(operands.a.len()),
-            );
-            Some(alone(budget, |ops| {
-                for _ in 0..ops {
-                    add(sum.view_mut(), operands.a.view(), operands.b.view());
-                    multiply(product.view_mut(), sum.view(), operands.d.view());
-                    std::hint::black_box(product.as_ptr());
-                }
-            }))
+            let (mut sum, mut product) = (Array1::zeros(a.len()), Array1::zeros(a.len()));
+            let mut once = || {
+                add(sum.view_mut(), a.view(), b.view());
+                multiply(product.view_mut(), sum.view(), d.view());
+                std::hint::black_box(product.as_ptr());
+            };
+            let sample = alone(budget, |ops| (0..ops).for_each(|_| once()));
+            operands.check(elements(&product));
+            Some(sample)
         }
         ARRAYS => {
             let pool = ndpool::Pool::new();
-            let a = pool.from_view(&operands.a);
-            let b = pool.from_view(&operands.b);
-            let d = pool.from_view(&operands.d);
-            Some(alone(budget, |ops| {
+            let (x, y, z) = (pool.from_view(a), pool.from_view(b), pool.from_view(d));
+            let sample = alone(budget, |ops| {
                 for _ in 0..ops {
-                    let product = (&a + &b) * &d;
+                    let product = (&x + &y) * &z;
                     std::hint::black_box(product.as_ptr());
                 }
-            }))
+            });
+            operands.check(elements(&((&x + &y) * &z)));
+            Some(sample)
+        }
+        SCOPED => {
+            let pool = ndpool::Pool::new();
+            let (x, y, z) = (pool.from_view(a), pool.from_view(b), pool.from_view(d));
+            let sample = alone(budget, |ops| {
+                for _ in 0..ops {
+                    let s = pool.open();
+                    let (x, y, z) = (s.lift(&x), s.lift(&y), s.lift(&z));
+                    let product = (x + y) * z;
+                    std::hint::black_box(product.as_ptr());
+                }
+            });
+            pool.scope(|s| operands.check(elements(&((s.lift(&x) + &y) * &z))));
+            Some(sample)
         }
         OPERATORS => Some(alone(budget, |ops| {
             for _ in 0..ops {
-                let sum = &operands.a + &operands.b;
-                let product = &sum * &operands.d;
+                let sum = a + b;
+                let product = &sum * d;
                 std::hint::black_box(product.as_ptr());
             }
         })),
@@ -114,21 +144,29 @@ impl Visit for Fresh<'_> {
         });
         let Operands { a, b, d } = &self.operands;
         let bytes = self.case.size;
-        alone(self.budget, |ops| {
+        let product_of = || {
+            let mut sum = it.allocate(bytes);
+            add(array::<C>(&mut sum, a.len()), a.view(), b.view());
+            let mut product = it.allocate(bytes);
+            multiply(
+                array::<C>(&mut product, a.len()),
+                array::<C>(&mut sum, a.len()).view(),
+                d.view(),
+            );
+            std::hint::black_box(C::address(&mut product));
+            it.free(sum);
+            product
+        };
+        let sample = alone(self.budget, |ops| {
             for _ in 0..ops {
-                let mut sum = it.allocate(bytes);
-                add(array::<C>(&mut sum, a.len()), a.view(), b.view());
-                let mut product = it.allocate(bytes);
-                multiply(
-                    array::<C>(&mut product, a.len()),
-                    array::<C>(&mut sum, a.len()).view(),
-                    d.view(),
-                );
-                std::hint::black_box(C::address(&mut product));
-                it.free(sum);
-                it.free(product);
+                it.free(product_of());
             }
-        })
+        });
+        let mut last = product_of();
+        self.operands
+            .check(elements(&array::<C>(&mut last, a.len())));
+        it.free(last);
+        sample
     }
 }
 

@@ -8,7 +8,7 @@ use ndarray::{ArrayRef, Dimension, Zip};
 
 use super::PoolArray;
 use crate::array::error::ArrayError;
-use crate::array::layout::{Layout, size_of_dim};
+use crate::array::layout::size_of_dim;
 use crate::array::memory::Memory;
 use crate::array::operand::broadcast;
 use crate::element::Element;
@@ -24,8 +24,8 @@ impl<T: Element, D: Dimension> PoolArray<MaybeUninit<T>, D> {
     ) -> Result<Self, ArrayError> {
         let len = size_of_dim::<T, D>(&dim)?;
         let buffer = memory.take::<T>(len)?;
-        // SAFETY: a dense layout of as many elements as the buffer has.
-        Ok(unsafe { Self::from_layout(buffer, &Layout::dense(dim, column_major)) })
+        // SAFETY: as many elements as the shape is large.
+        Ok(unsafe { Self::dense(buffer, dim, column_major) })
     }
 
     /// Takes the elements as initialised.

@@ -6,6 +6,7 @@ use core::cell::{Cell, RefCell};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
+use bytemuck::Zeroable;
 use ndarray::{ArrayRef, ArrayView, Dimension};
 
 use super::batch::Batch;
@@ -17,6 +18,15 @@ use crate::shared::SharedBuffer;
 
 /// Bytes of a scope's first chunk; each later one is twice as long.
 const FIRST_CHUNK: usize = 2048;
+
+/// What chunks consist of, so that they are aligned for every node even where buffers are aligned
+/// as their elements ask and no more.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+// SAFETY: bytes, all of which may be zero.
+unsafe impl Zeroable for Line {}
 
 /// What every node starts with.
 #[repr(C)]
@@ -106,8 +116,8 @@ unsafe fn end<T: Element, D: Dimension>(head: *const Head, batch: &mut Batch) {
 /// A chunk of memory for nodes, filled from the front.
 #[derive(Default)]
 struct Chunks {
-    current: Option<Buffer<MaybeUninit<u8>>>,
-    full: Vec<Buffer<MaybeUninit<u8>>>,
+    current: Option<Buffer<MaybeUninit<Line>>>,
+    full: Vec<Buffer<MaybeUninit<Line>>>,
     used: usize,
 }
 
@@ -164,15 +174,18 @@ impl Arena {
 
     /// A place for an `N` in the current chunk, or at the start of a new one.
     fn place<N>(&self, pool: &Pool) -> Result<NonNull<N>, AllocError> {
-        const { assert!(align_of::<N>() <= crate::MIN_ALIGN) };
+        const { assert!(align_of::<N>() <= align_of::<Line>()) };
         let mut chunks = self.chunks.borrow_mut();
         let start = chunks.used.next_multiple_of(align_of::<N>());
-        let len = chunks.current.as_ref().map_or(0, Buffer::len);
+        let len = chunks
+            .current
+            .as_ref()
+            .map_or(0, |chunk| size_of_val(&chunk[..]));
         let start = if start + size_of::<N>() <= len {
             start
         } else {
             let wanted = (2 * len).max(FIRST_CHUNK).max(size_of::<N>());
-            let fresh = pool.allocate::<u8>(wanted)?;
+            let fresh = pool.allocate::<Line>(wanted.div_ceil(size_of::<Line>()))?;
             if let Some(full) = chunks.current.replace(fresh) {
                 chunks.full.push(full);
             }
@@ -180,7 +193,9 @@ impl Arena {
         };
         chunks.used = start + size_of::<N>();
         let chunk = chunks.current.as_mut().expect("there is a current chunk");
-        let chunk = NonNull::new(chunk.as_mut_ptr()).expect("a buffer is not null");
+        let chunk = NonNull::new(chunk.as_mut_ptr())
+            .expect("a buffer is not null")
+            .cast::<u8>();
         // SAFETY: the place lies within the chunk.
         Ok(unsafe { chunk.add(start) }.cast())
     }

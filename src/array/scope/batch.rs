@@ -83,7 +83,12 @@ impl Batch {
             let class = usize::from(self.chains[place].class);
             self.fill_cache(place);
             // SAFETY: the scope holds a handle of the pool.
-            let rounds = unsafe { self.core.backing() }.rounds(class);
+            let backing = unsafe { self.core.backing() };
+            // A watched pool wants to see every block that comes home.
+            let rounds = match backing.watch {
+                Some(_) => 0,
+                None => backing.rounds(class),
+            };
             while rounds > 0 && self.chains[place].blocks >= rounds as usize {
                 let chain = &mut self.chains[place];
                 // SAFETY: the chain's blocks are of this class and pool, and ours.

@@ -81,6 +81,21 @@ tuples! {
     (A, B, C, D, E, F, G, H);
 }
 
+macro_rules! arrays {
+    ($($array:ident),*) => {$(
+        impl<T: Element, D: Dimension> Survive for $array<T, D> {
+            type Survivor = Self;
+
+            fn survive(self, _: &Scope) -> Result<Self, ArrayError> {
+                self.mark_survivor();
+                Ok(self)
+            }
+        }
+    )*};
+}
+
+arrays!(PoolArray, SharedArray, Disposable);
+
 macro_rules! pass_through {
     ($([$($generics:tt)*] $value:ty),* $(,)?) => {$(
         impl<$($generics)*> Survive for $value {
@@ -94,9 +109,6 @@ macro_rules! pass_through {
 }
 
 pass_through! {
-    [T: Element, D: Dimension] PoolArray<T, D>,
-    [T: Element, D: Dimension] SharedArray<T, D>,
-    [T: Element, D: Dimension] Disposable<T, D>,
     [A, D: Dimension] ndarray::Array<A, D>,
     [] (), [] bool, [] char, [] String, [] &'static str,
     [] f32, [] f64,

@@ -178,10 +178,12 @@ impl<'s, T: Element, D: Dimension> Temp<'s, T, D> {
     pub(super) fn returned(self, scope: &Scope) -> Result<SharedArray<T, D>, ArrayError> {
         // A view may as well be of something that is not the scope's.
         let own = self.node().share();
-        match own.map(|buffer| SharedArray::from_view(buffer, self.node().view())) {
-            Some(Ok(array)) => Ok(array),
-            _ => Ok(copy_of(&*self, Memory::of_pool(&scope.pool))?.share()),
-        }
+        let array = match own.map(|buffer| SharedArray::from_view(buffer, self.node().view())) {
+            Some(Ok(array)) => array,
+            _ => copy_of(&*self, Memory::of_pool(&scope.pool))?.share(),
+        };
+        array.mark_survivor();
+        Ok(array)
     }
 }
 

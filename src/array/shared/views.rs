@@ -43,6 +43,7 @@ impl<T: Element, D: Dimension> SharedArray<T, D> {
             return Err(ArrayError::Outside { elements: 0 });
         };
         let layout = Layout::of(&view, buffer.as_ptr(), buffer.len())?;
+        buffer.note_view(view.len());
         // SAFETY: the layout was just checked.
         Ok(unsafe { SharedArray::from_layout(buffer.clone(), &layout) })
     }

@@ -10,3 +10,4 @@ fn main() {
     }
     println!("{}", array.sum());
 }
+// error[E0597]: `local` does not live long enough

@@ -8,3 +8,4 @@ fn main() {
     }
     println!("{}", kept.sum());
 }
+// error[E0597]: `s` does not live long enough

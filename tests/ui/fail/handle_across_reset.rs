@@ -6,3 +6,4 @@ fn main() {
     s.reset();
     println!("{}", x.sum());
 }
+// error[E0502]: cannot borrow `s` as mutable

@@ -6,3 +6,4 @@ fn main() {
     s.finish();
     println!("{}", x.sum());
 }
+// error[E0505]: cannot move out of `s` because it is borrowed

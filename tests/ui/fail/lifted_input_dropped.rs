@@ -7,3 +7,4 @@ fn main() {
     drop(input);
     println!("{}", x.sum());
 }
+// error[E0505]: cannot move out of `input` because it is borrowed

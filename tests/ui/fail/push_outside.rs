@@ -4,3 +4,4 @@ fn main() {
     let mut kept = Vec::new();
     pool.scope(|s| kept.push(s.ones::<f64, _>(3)));
 }
+// error[E0521]: escapes

@@ -5,3 +5,4 @@ async fn f(pool: &Pool) -> SharedArray<f64, ndarray::Ix1> {
     s.ones(3)
 }
 fn main() {}
+// error: does not cover `async` functions

@@ -4,3 +4,4 @@ const fn f(pool: &Pool) -> f64 {
     1.0
 }
 fn main() {}
+// error: does not cover `const` functions

@@ -7,3 +7,4 @@ fn main() {
         threads.spawn(move || x.sum());
     });
 }
+// error[E0277]: between threads safely

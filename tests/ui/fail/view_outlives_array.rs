@@ -5,3 +5,4 @@ fn main() {
     drop(array);
     println!("{}", view.sum());
 }
+// error[E0505]: cannot move out of `array` because it is borrowed

@@ -9,3 +9,4 @@ fn main() {
     drop(array);
     println!("{:?}", stolen);
 }
+// error[E0521]: escapes
