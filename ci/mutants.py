@@ -82,7 +82,7 @@ PLANTED = [
     ("src/kernel/ledger.rs", "self.stocked.try_add(bytes as u64, policy.cap as u64)", "self.stocked.try_add(bytes as u64, u64::MAX)", "a depot without its cap"),
     ("src/kernel/core.rs", "Ok(_) if self.life() == life => return true,", "Ok(_) => return true,", "a handle of another life of its core"),
     ("src/kernel/core.rs", "if block.state.load().generation() >= super::tuning::LAST_GENERATION {", "if false {", "a block that dies at its last generation, and is used again"),
-    ("src/kernel/core.rs", "if self.closed.load(Ordering::Relaxed) != 0 {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
+    ("src/kernel/core.rs", "if self.has_closed() {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
     ("src/kernel/tiers.rs", "if cache.bias.renounce() {", "if false {", "a thread that registers does not give up a closed pool's cache"),
 ]
 
