@@ -37,7 +37,7 @@ MODELS = {
     "src/kernel/tiers.rs": ["loom_core", "loom_exchange"],
     "src/kernel/ledger.rs": ["loom_exchange", "loom_core"],
     "src/kernel/arena.rs": ["loom_arena"],
-    "src/kernel/slots.rs": ["loom_slots", "loom_core", "loom_exchange"],
+    "src/kernel/slots.rs": ["loom_slots"],
     "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
     "src/kernel/reserve.rs": ["loom_reserve"],
     "src/kernel/pagemap.rs": ["loom_pagemap"],
@@ -82,7 +82,7 @@ PLANTED = [
     ("src/kernel/ledger.rs", "self.stocked.try_add(bytes as u64, policy.cap as u64)", "self.stocked.try_add(bytes as u64, u64::MAX)", "a depot without its cap"),
     ("src/kernel/core.rs", "Ok(_) if self.life() == life => return true,", "Ok(_) => return true,", "a handle of another life of its core"),
     ("src/kernel/core.rs", "if block.state.load().generation() >= super::tuning::LAST_GENERATION {", "if false {", "a block that dies at its last generation, and is used again"),
-    ("src/kernel/core.rs", "if self.closed.load(Ordering::Relaxed) != 0 {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
+    ("src/kernel/core.rs", "if self.has_closed() {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
     ("src/kernel/tiers.rs", "if cache.bias.renounce() {", "if false {", "a thread that registers does not give up a closed pool's cache"),
 ]
 
@@ -260,7 +260,7 @@ thiserror = "2"
 opt-level = 1
 debug = 0
 
-[profile.test.package."*"]
+[profile.test.package.loom]
 opt-level = 3
 
 [lints.rust]
