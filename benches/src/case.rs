@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use crate::contender::{Allocator, Contender, Raised};
+use crate::contender::{self, Allocator, Contender, Raised, Setup};
 use crate::measure::{Budget, Sample};
 use crate::ours;
 use crate::pools;
@@ -69,6 +69,14 @@ impl Case {
     }
 }
 
+impl Case {
+    /// A fresh contender, for buffers of up to this case's size of which so many are alive at once, over all threads.
+    pub fn start<C: Contender>(&self, live: usize) -> &'static C {
+        let size = self.size;
+        contender::start(Setup { size, live })
+    }
+}
+
 /// A question, and how it is put.
 pub struct Workload {
     /// As `--only` takes it.
@@ -113,6 +121,11 @@ pub const POOLS: [&str; 8] = [
     "lockfree-object-pool",
     "sharded-slab",
 ];
+
+/// Allocators, and some more.
+pub fn allocators_and<const N: usize>(more: [&'static str; N]) -> Vec<&'static str> {
+    ALLOCATORS.into_iter().chain(more).collect()
+}
 
 /// All of them, ours once.
 pub fn everyone() -> Vec<&'static str> {

@@ -6,7 +6,7 @@ use super::touch;
 use crate::case::{
     ALLOCATORS, Case, OURS, Touch, Visit, Workload, bytes, everyone, visit, visit_allocator,
 };
-use crate::contender::{Contender, Setup, start};
+use crate::contender::Contender;
 use crate::measure::{Budget, Sample, alone};
 
 /// Allocate + free.
@@ -110,10 +110,7 @@ fn run(case: &Case, contender: &str, budget: Budget) -> Option<Sample> {
 }
 
 fn measure<C: Contender, const DEPTH: usize>(Pairs { case, budget }: Pairs<'_>) -> Sample {
-    let it: &'static C = start(Setup {
-        size: case.size,
-        live: DEPTH,
-    });
+    let it: &'static C = case.start(DEPTH);
     let (size, how) = (case.size, case.touch);
     let mut sample = match how {
         Touch::Untouched => alone(budget, |ops| {

@@ -9,8 +9,10 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::pair::pairs;
 use super::touch;
-use crate::case::{ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, bytes, visit};
-use crate::contender::{Contender, Setup, start};
+use crate::case::{
+    ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, allocators_and, bytes, visit,
+};
+use crate::contender::Contender;
 use crate::measure::{Budget, Clock, Sample, alone, team};
 
 /// Each thread allocates and frees its own.
@@ -122,10 +124,7 @@ fn scaling_cases() -> Vec<Case> {
 }
 
 fn pipe_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS
-        .into_iter()
-        .chain(["array-queue", "zeropool"])
-        .collect();
+    let contenders = allocators_and(["array-queue", "zeropool"]);
     let of = |label: String, size, how| Case {
         depth: RING,
         threads: 2,
@@ -148,10 +147,7 @@ fn pipe_cases() -> Vec<Case> {
 }
 
 fn churn_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS
-        .into_iter()
-        .chain(["by-hand", "array-queue", "zeropool"])
-        .collect();
+    let contenders = allocators_and(["by-hand", "array-queue", "zeropool"]);
     [4 << 10, 64 << 10, 1 << 20]
         .map(|size| {
             let quick = size == 64 << 10;
@@ -175,10 +171,7 @@ impl Visit for Team<'_> {
 
     fn with<C: Contender>(self) -> Sample {
         let Self { case, budget } = self;
-        let it: &'static C = start(Setup {
-            size: case.size,
-            live: case.depth * case.threads,
-        });
+        let it: &'static C = case.start(case.depth * case.threads);
         let size = case.size;
         let mut sample = match case.depth {
             1 => team(case.threads, budget, Clock::Wall, |_| {
@@ -213,10 +206,7 @@ impl Visit for Pipe<'_> {
 
     fn with<C: Contender>(self) -> Sample {
         let Self { case, budget } = self;
-        let it: &'static C = start(Setup {
-            size: case.size,
-            live: RING + 2,
-        });
+        let it: &'static C = case.start(RING + 2);
         let (producer, consumer) = RingBuffer::new(RING);
         let ends = Mutex::new(vec![End::Producer(producer), End::Consumer(consumer)]);
         let (size, how) = (case.size, case.touch);
@@ -299,10 +289,7 @@ impl Visit for Churn<'_> {
     type Output = Sample;
 
     fn with<C: Contender>(self) -> Sample {
-        let it: &'static C = start(Setup {
-            size: self.case.size,
-            live: CHURNED,
-        });
+        let it: &'static C = self.case.start(CHURNED);
         let (size, how) = (self.case.size, self.case.touch);
         alone(self.budget, |ops| {
             for _ in 0..ops {
