@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long campaigns, about two hours on two cores: deep models, all mutants, planted bugs, TSan,
+# The long campaigns, some hours on two cores: deep models, all mutants, planted bugs, TSan,
 # ASan with LSan, long stress, ten minutes of every fuzz target. Unlike .ci/run it skips nothing:
 # what is not there is installed, or the step fails. Steps go on after a failure; the exit code is
 # the number of steps that failed. Logs and reports are in target/deep/.
@@ -30,7 +30,7 @@ step() {
   printf '%6d s  %-16s %s\n' $((SECONDS - began)) "$name" "$verdict" | tee -a "$OUT/steps.txt"
 }
 
-# The models that end at a higher bound in reasonable time; those with a bound of their own keep it.
+# Every model at this bound of preemptions, also those that are held to a lower one in `.ci/run`.
 models() { NDPOOL_MODEL_BOUND=$MODEL_BOUND cargo test -p ndpool --release --features loom --test 'loom_*'; }
 
 shuttle() { NDPOOL_SHUTTLE_RUNS=$SHUTTLE_RUNS cargo test -p ndpool --release --test shuttle; }

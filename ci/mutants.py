@@ -9,7 +9,7 @@ mutant survives that is not in `EQUIVALENT`.
 Each model runs in a process of its own, and must pass without a mutant first; how long it takes then
 sets how long it may take with one. --quick takes the planted bugs and a part of the rest.
 
-usage: ci/mutants.py [--only TEXT] [--quick] [--jobs N] [--report FILE] [--list]
+usage: ci/mutants.py [--only TEXT] [--models PATTERN] [--quick] [--jobs N] [--report FILE] [--list]
 """
 import argparse
 import json
@@ -96,12 +96,21 @@ EQUIVALENT = {
         "who asks whether a pool is open holds a handle or a block of it, which shows it built",
     ("src/kernel/core.rs", "drop_handle: no fence(Acquire)"):
         "the fence in `close` acquires as well, and in a pool closed before the one in `drop_share`",
+    ("src/kernel/core.rs", "take_turn: turn: Acquire -> Relaxed"):
+        "the turn keeps trimmers apart, for which an exchange is enough; what they touch in turn is handed over by each "
+        "cache's own word (E6) and by the depot's stacks",
+    ("src/kernel/core.rs", "try_turn: turn: Acquire -> Relaxed"): "as for `take_turn`",
+    ("src/kernel/core.rs", "end_turn: turn: Release -> Relaxed"): "as for `take_turn`",
     ("src/kernel/core.rs", "is_closed: closed: Acquire -> Relaxed"):
         "as for `open`; and who sees it closed touches nothing but what its own block shows",
     ("src/kernel/core.rs", "close: closed: AcqRel -> Acquire"):
         "the fence behind it orders it against who puts something in; for the rest as for `is_closed`",
     ("src/kernel/core.rs", "close: closed: AcqRel -> Release"):
         "as above; and the closer holds a handle, which shows it the pool",
+    ("src/kernel/slots.rs", "ensure_cache: next: Acquire -> Relaxed"):
+        "only the slot's thread builds tables, and the slot came to it by a claim, which acquired",
+    ("src/kernel/slots.rs", "drop: next: Acquire -> Relaxed"):
+        "the slot is dropped by its only owner, whom something else has ordered after everybody",
     ("src/kernel/arena.rs", "ensure: slabs: Acquire -> Relaxed"):
         "a look whether the slab is there; `get` acquires before anything of it is touched",
     ("src/kernel/arena.rs", "link: slabs: Acquire -> Relaxed"):
@@ -316,6 +325,8 @@ class Bench:
         copy_to(folder)
         # Seconds that each model takes without a mutant, and the models that have killed one.
         self.taken, self.killers = {}, []
+        # Pattern of the models to run.
+        self.only = ""
 
     def build(self, binary):
         """Path of a test binary, or None, with the compiler's words."""
@@ -333,7 +344,7 @@ class Bench:
 
     def models(self, executable):
         listed = subprocess.run([executable, "--list"], cwd=self.folder, capture_output=True, text=True, check=True)
-        return re.findall(r"^(\S+): test$", listed.stdout, re.M)
+        return [model for model in re.findall(r"^(\S+): test$", listed.stdout, re.M) if re.search(self.only, model)]
 
     def one(self, executable, model, limit=None):
         """Runs one model in a process of its own: True if it passes; None if it does not end."""
@@ -438,6 +449,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--work", default=str(ROOT / "target/mutants"), help="folder to work in")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at once, each in a folder of its own")
+    parser.add_argument("--models", default="", help="run only models that match this: to see whether one kills, not what survives")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     parts = options.only.split("|")
@@ -457,7 +469,7 @@ def main():
 
     taken = {}
     for bench in benches:
-        bench.taken = taken
+        bench.taken, bench.only = taken, options.models
     campaign(binaries, benches, Bench.baseline, lambda *_: None)
     print(f"{len(taken)} models pass without a mutant, {time.time() - start:.0f} s", flush=True)
 

@@ -432,8 +432,8 @@ impl Pool {
     }
 
     /// Drains the pool's timeline: the events since the last call, or since the pool was opened, up
-    /// to now. `None` if the pool keeps none. Waits for nobody; of two callers at once each gets a
-    /// part.
+    /// to now. `None` if the pool keeps none. Of two callers at once each gets a part. May wait for a
+    /// thread that is just writing an event.
     #[must_use]
     pub fn timeline(&self) -> Option<Recording> {
         // SAFETY: `self` is a handle of the pool.

@@ -78,7 +78,9 @@ mod past_the_end {
     /// Tells where the fault is, and lets it happen again, this time deadly.
     extern "C" fn tell(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: what the kernel passes to a handler.
-        let address = unsafe { (*info).si_addr() }.addr();
+        let info = unsafe { &*info };
+        // SAFETY: as above, for a fault.
+        let address = unsafe { info.si_addr() }.addr();
         // SAFETY: as above.
         let context = unsafe { &*context.cast::<libc::ucontext_t>() };
         let instruction = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
@@ -169,7 +171,7 @@ mod beside_the_buffer {
         assert_eq!(block.len(), 1001);
         let base = block.cast::<u8>();
         // SAFETY: in the pages of the block, though beside it where that is the fault.
-        unsafe { base.offset(offset).write(7) };
+        unsafe { base.as_ptr().wrapping_offset(offset).write(7) };
         // SAFETY: from this pool with this layout.
         unsafe { pool.deallocate(base, layout) };
         reports()
@@ -212,7 +214,7 @@ mod beside_the_buffer {
             let base = block.cast::<u8>();
             assert!(base.addr().get().is_multiple_of(align));
             // SAFETY: lent, `size` bytes long and zero.
-            let last = unsafe { base.add(size - 1).read() };
+            let last = unsafe { base.as_ptr().wrapping_add(size - 1).read() };
             assert_eq!(last, 0);
             let twice = Layout::from_size_align(2 * size, align).expect("a layout");
             // SAFETY: lent by this pool with this layout.
@@ -264,7 +266,7 @@ fn write_after_drop(checks: Checks, len: usize, written: Option<usize>) -> Vec<R
     drop(buffer);
     if let Some(offset) = written {
         // SAFETY: none of the program's: the fault that is planted. The memory rests, mapped.
-        unsafe { base.add(offset).write_volatile(0x5A) };
+        unsafe { base.wrapping_add(offset).write_volatile(0x5A) };
     }
     let quarantined = pool.stats().quarantined;
     let next = pool.allocate::<u8>(len).expect("memory");

@@ -138,11 +138,11 @@ fn a_trim_covers_every_tier_and_class_f32() {
             });
         }
         walk(&pool, 64, 4 * MIB);
+        ready.wait();
         // More than a thread's cache takes of one class.
         let held: Vec<_> = (0..6).map(|_| pool.filled(100 * KIB, 1u8)).collect();
         assert!(held.iter().all(Result::is_ok));
         drop(held);
-        ready.wait();
         let before = pool.stats();
         assert!(before.resting_cached_bytes > 0 && before.resting_depot_bytes > 0);
         assert_eq!(pool.trim(), resting(&before));

@@ -341,6 +341,7 @@ fn drawn_program(seed: u64) -> (Setup, Vec<Vec<Op>>) {
     let mut draw = |below: u64| next(&mut state) % below;
     let setup = Setup {
         rounds: draw(3) as u32,
+        berths: 2 * draw(2) as u32,
         cap: [0, 1, 3, usize::MAX][draw(4) as usize],
         limit: [2, 4, 64][draw(3) as usize],
         slack: [0, 205, 1024][draw(3) as usize],

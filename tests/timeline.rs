@@ -120,8 +120,10 @@ fn a_pool_without_a_timeline_has_none() {
 fn each_kind_of_event_is_recorded_in_its_order() {
     use EventKind::*;
     let limit = 8 << 20;
+    // Without room in caches everything goes through the depot.
     let pool = recorded(Timeline::new(1000).operations(true))
         .limit(limit)
+        .cache_budget(0)
         .source(Faulty::every(Os::new(), 3))
         .build();
     let large = 1 << 20;
@@ -151,8 +153,10 @@ fn each_kind_of_event_is_recorded_in_its_order() {
             Allocate,
             Failure,
             Drop,
+            Rest,
             Drop,
             Rest,
+            Evict,
             Death,
             Evict,
             Death,
@@ -170,7 +174,7 @@ fn each_kind_of_event_is_recorded_in_its_order() {
     );
     assert_eq!(events[7].class, Some(class::of(100) as u8));
     assert_eq!(
-        events[16].bytes,
+        events[18].bytes,
         charges[0] + charges[1],
         "the trim tells what went"
     );

@@ -47,7 +47,9 @@ fn job(u: &mut Unstructured) -> Result<Job> {
 fn setup(byte: u8) -> Setup {
     let choose = |at: u32, of: [usize; 4]| of[usize::from(byte >> at & 3)];
     Setup {
-        rounds: choose(0, [2, 1, 0, 2]) as u32,
+        rounds: choose(0, [2, 1, 0, 0]) as u32,
+        // The last choice of the line above, in blocks that have no magazine.
+        berths: choose(0, [0, 0, 0, 2]) as u32,
         cap: choose(2, [usize::MAX, 0, 1, 3]),
         limit: choose(4, [64, 2, 3, 5]),
         slack: choose(6, [1024, 0, 205, 1024]) as u64,

@@ -46,6 +46,8 @@ pub struct Stand {
     /// Read by whoever uses the source, written when it is dropped.
     alive: Witness,
     rounds: u32,
+    berths: u32,
+    budget: usize,
     log: Arc<Log>,
 }
 
@@ -63,8 +65,18 @@ impl Stand {
             },
             alive: Witness::new(1),
             rounds,
+            berths: 0,
+            budget: 100,
             log: Arc::clone(log),
         }
+    }
+
+    /// The same with `berths` for one cache, of which a block has room in half of `budget` or not.
+    #[must_use]
+    pub fn with_berths(mut self, berths: u32, budget: usize) -> Self {
+        self.berths = berths;
+        self.budget = budget;
+        self
     }
 
     /// The same without a limit: then making room for a birth takes nobody's turn.
@@ -108,7 +120,11 @@ impl Backing for Stand {
     }
 
     fn budget(&self) -> usize {
-        100
+        self.budget
+    }
+
+    fn berths(&self) -> u32 {
+        self.berths
     }
 
     fn dealloc(&self, _label: Label, payload: &Self::Payload) {
@@ -236,6 +252,11 @@ impl<'a> Thread<'a> {
     pub fn take(&self, core: &'a StandCore) -> (&'a StandBlock, From) {
         let cache = self.cache(core);
         let (block, from) = self.take_by(core, cache);
+        if from != From::Cache
+            && let Some(cache) = cache
+        {
+            cache.credit(0);
+        }
         // SAFETY: the block is ours.
         unsafe { block.payload(|payload| payload.as_ref().unwrap().write(7)) };
         (block, from)
@@ -298,6 +319,12 @@ impl<'a> Thread<'a> {
         let own = self.slot.and_then(|slot| slot.cache(core.index()));
         // SAFETY: the caller holds a handle.
         unsafe { core.trim(own) }
+    }
+
+    /// Makes room in the berths of `core`, which the caller holds a handle of, its own first.
+    pub fn evict_berth(&self, core: &StandCore) -> bool {
+        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        core.evict_berth(own)
     }
 
     /// Looks at what the pool is bound to. The caller holds a handle.

@@ -502,6 +502,13 @@ impl<S: Backing> Cache<S> {
                 let credits = unsafe { &mut *credits };
                 credits[class] = credits[class].saturating_sub(1);
             });
+            // A new berth counts as used until its second look.
+            let used = self.places[class].takes.get().wrapping_sub(1);
+            self.marks.with_mut(|marks| {
+                // SAFETY: the owner is inside.
+                let marks = unsafe { &mut *marks };
+                marks[class] = used;
+            });
             self.berthed.add(1);
         }
         self.bias.leave();
@@ -647,7 +654,7 @@ impl<S: Backing> Cache<S> {
         });
     }
 
-    /// Nothing is charged any more: every shelf was emptied. Returns what was charged.
+    /// Nothing is charged any more: the caller empties every shelf. Returns what was charged.
     ///
     /// # Safety
     /// As [`empty`](Self::empty).

@@ -139,6 +139,9 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// As [`kill_cache`](Self::kill_cache).
     pub unsafe fn flush_cache(&self, cache: &Cache<S>) {
+        // The room first, so that what takes it in the depot is not refused for the cap.
+        // SAFETY: the caller's promise.
+        self.ledger.vacate(unsafe { cache.discharge() });
         for class in 0..CLASSES {
             // SAFETY: the caller's promise.
             for magazine in unsafe { cache.empty(class) }.magazines() {
@@ -146,7 +149,5 @@ impl<S: Backing> Core<S> {
                 unsafe { self.rest_magazine(class, magazine) };
             }
         }
-        // SAFETY: the caller's promise.
-        self.ledger.vacate(unsafe { cache.discharge() });
     }
 }

@@ -90,8 +90,10 @@ impl Memory {
 /// How the pools of a program are configured.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Rounds of a magazine, up to 2; 0 sends every block to the depot directly.
+    /// Rounds of a magazine, up to 2; 0 for blocks without magazines.
     pub rounds: u32,
+    /// Berths of a cache for such blocks, beyond the budget; 0 sends them to the depot directly.
+    pub berths: u32,
     /// Blocks that may rest in the depot.
     pub cap: usize,
     /// Blocks that may exist.
@@ -104,6 +106,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             rounds: 2,
+            berths: 0,
             cap: usize::MAX,
             limit: usize::MAX / POOLS,
             slack: 1024,
@@ -116,6 +119,7 @@ impl Default for Setup {
 pub struct Model {
     memory: Arc<Memory>,
     rounds: u32,
+    berths: u32,
     policy: Policy,
 }
 
@@ -125,6 +129,7 @@ impl Model {
         Self {
             memory,
             rounds: setup.rounds,
+            berths: setup.berths,
             policy: Policy {
                 slack: setup.slack,
                 window: 4,
@@ -165,7 +170,11 @@ impl Backing for Model {
     }
 
     fn budget(&self) -> usize {
-        usize::MAX
+        if self.rounds == 0 { 1 } else { usize::MAX }
+    }
+
+    fn berths(&self) -> u32 {
+        self.berths
     }
 
     fn dealloc(&self, _label: Label, payload: &Payload) {
@@ -282,11 +291,15 @@ impl<'w> Seat<'w> {
         // SAFETY: the caller's promise.
         let cache = unsafe { self.cache(core) };
         // SAFETY: the caller's promise; the cache is this seat's, bound to the pool.
-        if let Some(block) = unsafe { core.take_slow(cache, CLASS) } {
-            return Some(block);
+        let block = match unsafe { core.take_slow(cache, CLASS) } {
+            Some(block) => block,
+            // SAFETY: as above.
+            None => unsafe { self.birth(core, cache) }?,
+        };
+        if let Some(cache) = cache {
+            cache.credit(CLASS);
         }
-        // SAFETY: as above.
-        unsafe { self.birth(core, cache) }
+        Some(block)
     }
 
     /// See `tiers::birth` and `tiers::admit`.
@@ -303,7 +316,7 @@ impl<'w> Seat<'w> {
         loop {
             match core.ledger.admit(1, &backing.policy) {
                 Ok(()) => break,
-                Err(_) if core.evict_coldest() => continue,
+                Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
                 Err(_) if core.ledger.admit_bare(1, &backing.policy).is_ok() => break,
                 Err(_) => {}
             }

@@ -1,5 +1,5 @@
-//! The ring that events go into: of a fixed capacity, without a lock; when it is full the oldest
-//! event goes.
+//! The ring that events go into: of a fixed capacity; when it is full the oldest event goes. It takes
+//! no lock, but a thread may have to wait for another that has claimed a slot and not yet written it.
 
 use std::fmt;
 use std::time::Instant;

@@ -189,7 +189,7 @@ mod tests {
             assert_eq!(unsafe { overrun(memory.base, layout) }, None, "{layout:?}");
             if gap > 0 {
                 // SAFETY: within the page, behind the block.
-                unsafe { memory.base.add(size).write(9) };
+                unsafe { memory.base.as_ptr().wrapping_add(size).write(9) };
                 // SAFETY: our block.
                 let found = unsafe { overrun(memory.base, layout) };
                 assert_eq!(found, Some((size as isize, 9)), "{layout:?}");
