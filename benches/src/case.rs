@@ -186,3 +186,8 @@ pub fn bytes(size: usize) -> String {
         _ => format!("{} GiB", size >> 30),
     }
 }
+
+/// A number of threads, as labels show it.
+pub fn threads(count: usize) -> String {
+    format!("{count} thread{}", if count == 1 { "" } else { "s" })
+}

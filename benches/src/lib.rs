@@ -33,7 +33,7 @@ use clap::Parser;
 
 use crate::case::Workload;
 use crate::rows::Run;
-use crate::runner::{Outcome, Plan, Row};
+use crate::runner::{Counted, Outcome, Plan, Row};
 
 /// ndpool beside what its users would pick instead.
 #[derive(Parser)]
@@ -54,7 +54,7 @@ struct Options {
     /// Repeat every cell N times [default: 5, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Timed time per cell, in milliseconds [default: 90, with --quick 18]
+    /// Timed time per cell, in milliseconds [default: 50, with --quick 18]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u16).range(1..))]
     budget: Option<u16>,
     /// Count instructions too, by valgrind's callgrind where the kernel cannot (two more seconds per cell)
@@ -156,9 +156,13 @@ fn plan(options: &Options) -> Plan {
         |given: Option<u16>, full, quick| given.unwrap_or(if options.quick { quick } else { full });
     Plan {
         rounds: or(options.rounds, 5, 3).into(),
-        budget: Duration::from_millis(or(options.budget, 90, 18).into()),
+        budget: Duration::from_millis(or(options.budget, 50, 18).into()),
         quick: options.quick,
-        instructions: options.instructions,
+        instructions: match (options.instructions, options.publish) {
+            (true, _) => Counted::All,
+            (false, true) => Counted::Ours,
+            (false, false) => Counted::Nobodys,
+        },
         contenders: options.contender.clone(),
         case: options.case.clone(),
     }

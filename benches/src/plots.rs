@@ -14,7 +14,7 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{IntoFont, TextStyle};
 
-use crate::case::{ALLOCATORS, ARRAYS, OURS, POOLS, TRIMMER, bytes};
+use crate::case::{self, ALLOCATORS, ARRAYS, OURS, POOLS, TRIMMER, bytes};
 use crate::measure::Sample;
 use crate::report::{significant, time};
 use crate::rows::{Figure, PEAK, Run, TIME};
@@ -306,9 +306,9 @@ fn scaling(run: &Run) -> Plot {
     let series = ALLOCATORS.into_iter().chain(["zeropool", "array-queue"]);
     let series = series.map(|name| {
         let points = (1..=4).filter_map(|threads| {
-            let case = format!("64 KiB, {threads} of threads");
+            let case = format!("64 KiB, {}", case::threads(threads));
             let ns = run.figure("scaling", &case, name, TIME)?;
-            Some((f64::from(threads), ns))
+            Some((threads as f64, ns))
         });
         (name, points.collect())
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::touch;
-use crate::case::{Case, Touch, Visit, Workload, allocators_and, bytes, visit};
+use crate::case::{self, Case, Touch, Visit, Workload, allocators_and, bytes, visit};
 use crate::contender::Contender;
 use crate::measure::{Budget, Clock, Sample, team};
 
@@ -56,12 +56,12 @@ const LARGE: (usize, usize) = (64 << 10, 16 << 20);
 
 fn case((low, high): (usize, usize), how: Touch, threads: usize) -> Case {
     let contenders = allocators_and(["zeropool"]);
-    let plural = if threads == 1 { "" } else { "s" };
     let label = format!(
-        "{} to {}, {}, {threads} thread{plural}",
+        "{} to {}, {}, {}",
         bytes(low),
         bytes(high),
-        how.name()
+        how.name(),
+        case::threads(threads)
     );
     // Enough slots to defeat a cache of a few buffers, few enough to stay in memory: 33 MiB and 258 MiB a thread.
     let depth = if high <= SMALL.1 { 256 } else { 32 };

@@ -32,6 +32,8 @@ const SIZES: [usize; 10] = [
 ];
 /// Sizes of `--quick`.
 const QUICK: [usize; 4] = [64, 64 << 10, 1 << 20, 16 << 20];
+/// Sizes that are written in full: between them the memory decides, not the allocator.
+const WRITTEN: [usize; 5] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20];
 /// Alignments besides 16, which is what most requests ask of an allocator.
 const ALIGNED: [usize; 2] = [64, 128];
 
@@ -42,6 +44,9 @@ fn cases() -> Vec<Case> {
             for size in SIZES {
                 // One byte a page of a single page is near enough to untouched.
                 if how == Touch::Page && size < 16 << 10 {
+                    continue;
+                }
+                if how == Touch::Full && !WRITTEN.contains(&size) {
                     continue;
                 }
                 // A second of faults per operation teaches nothing that 16 MiB does not.

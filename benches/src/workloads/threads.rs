@@ -10,7 +10,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::pair::pairs;
 use super::touch;
 use crate::case::{
-    ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, allocators_and, bytes, visit,
+    self, ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, allocators_and, bytes, visit,
 };
 use crate::contender::Contender;
 use crate::measure::{Budget, Clock, Sample, alone, team};
@@ -65,11 +65,7 @@ fn own_cases() -> Vec<Case> {
     for depth in [1, 4] {
         for size in [64, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
             for threads in [1, 2] {
-                let label = format!(
-                    "{}, depth {depth}, {threads} thread{}",
-                    bytes(size),
-                    if threads == 1 { "" } else { "s" }
-                );
+                let label = format!("{}, depth {depth}, {}", bytes(size), case::threads(threads));
                 let quick = depth == 4 && [64 << 10, 1 << 20].contains(&size);
                 cases.push(Case {
                     quick,
@@ -112,7 +108,7 @@ fn scaling_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for size in [4 << 10, 64 << 10] {
         for threads in 1..=4 {
-            let label = format!("{}, {threads} of threads", bytes(size));
+            let label = format!("{}, {}", bytes(size), case::threads(threads));
             cases.push(Case {
                 depth: 4,
                 threads,
