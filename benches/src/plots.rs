@@ -426,13 +426,19 @@ impl Plot {
     fn draw(&self, path: &Path) -> io::Result<()> {
         let height = match &self.content {
             Content::Lines { .. } => 540,
-            Content::Dots(rows) => 150 + 64 * rows.len() as u32,
+            Content::Dots(rows) => {
+                let names = self.content.contenders().len() as u32;
+                (150 + 64 * rows.len() as u32).max(90 + 24 * names)
+            }
         };
         let root = SVGBackend::new(path, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
         let values = self.content.values();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min) / 1.4;
         let high = values.iter().copied().fold(0.0, f64::max) * 1.4;
+        // Whole decades: between them the axis may have no label.
+        let decade = |power: f64| 10_f64.powf(power);
+        let (low, high) = (decade(low.log10().floor()), decade(high.log10().ceil()));
         match &self.content {
             Content::Lines {
                 place,
@@ -615,15 +621,15 @@ fn mark(root: &Area<'_>, (x, y): (i32, i32), look: Look) -> io::Result<()> {
 }
 
 fn caption() -> TextStyle<'static> {
-    (FONT, 18).into_font().color(&INK)
+    (FONT, 22).into_font().color(&INK)
 }
 
 fn plain() -> TextStyle<'static> {
-    (FONT, 14).into_font().color(&INK)
+    (FONT, 17).into_font().color(&INK)
 }
 
 fn small() -> TextStyle<'static> {
-    (FONT, 13).into_font().color(&INK)
+    (FONT, 16).into_font().color(&INK)
 }
 
 fn write_text(
