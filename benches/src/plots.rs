@@ -16,7 +16,7 @@ use plotters::style::{IntoFont, TextStyle};
 
 use crate::case::{self, ALLOCATORS, ARRAYS, OURS, POOLS, TRIMMER, bytes};
 use crate::measure::Sample;
-use crate::report::{significant, time};
+use crate::report::time;
 use crate::rows::{Figure, PEAK, Run, TIME};
 use crate::workloads;
 
@@ -157,8 +157,8 @@ fn plots(run: &Run) -> Vec<Plot> {
             "Random sizes in random slots: peak resident memory",
             "peak resident memory, MiB",
             "larson",
-            PEAK,
-            mebibytes,
+            |it| PEAK(it).map(|kib| kib / 1024.0),
+            plain_number,
         ),
         dots(
             run,
@@ -174,11 +174,13 @@ fn plots(run: &Run) -> Vec<Plot> {
     ]
 }
 
-fn mebibytes(kib: f64) -> String {
-    significant(kib / 1024.0)
-        .trim_end_matches('0')
-        .trim_end_matches('.')
-        .into()
+/// A number without idle zeros.
+fn plain_number(value: f64) -> String {
+    if value >= 1.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value}")
+    }
 }
 
 /// A picture and its file.
@@ -403,7 +405,7 @@ fn footprint(run: &Run) -> Plot {
     let rows = MOMENTS.iter().map(|&(moment, of)| {
         let marks = contenders.clone().filter_map(|name| {
             // A logarithmic axis has no zero.
-            let kib = run.figure("footprint", "1 GiB", name, of)?.max(1024.0);
+            let kib = run.figure("footprint", "1 GiB", name, of)?.max(1024.0) / 1024.0;
             Some((name, kib))
         });
         (moment.to_owned(), marks.collect())
@@ -412,7 +414,7 @@ fn footprint(run: &Run) -> Plot {
         file: "footprint.svg",
         title: "Resident memory after a burst of 1 GiB".into(),
         value: "resident memory, MiB (at least 1)",
-        shown: mebibytes,
+        shown: plain_number,
         content: Content::Dots(rows.collect()),
     }
 }
