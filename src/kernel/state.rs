@@ -192,6 +192,15 @@ impl State {
         Snapshot(self.0.load(Ordering::Relaxed))
     }
 
+    /// Goes on to a later generation at once; for tests of the last ones.
+    #[cfg(test)]
+    pub fn skip_to(&self, generation: u32) {
+        debug_assert!(self.load().is_released(), "a block that has owners");
+        let later = Snapshot::pack(u32::MAX, generation);
+        // Ordering: Relaxed - the block is its unique owner's, who publishes it by `enter`.
+        set(&self.0, later, Ordering::Relaxed);
+    }
+
     /// T1, T10: the unique owner, who has written the block's shared fields, becomes its first
     /// counted owner in a new generation, if there is one left.
     #[inline]

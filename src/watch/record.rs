@@ -167,3 +167,55 @@ pub(crate) fn outstanding(life: u64) -> Vec<Outstanding> {
     found.sort_by_key(|it| it.serial);
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuning::LAST_GENERATION;
+    use crate::{Checks, LeakLevel, Pool};
+
+    /// The indices with a record of a pool.
+    fn recorded(life: u64) -> Vec<u32> {
+        let mut found = Vec::new();
+        RECORDS.each(|index, record| found.extend((record.life == life).then_some(index)));
+        found
+    }
+
+    #[test]
+    fn a_record_moves_on_with_the_memory_of_a_block_at_its_last_generation() {
+        let checks = Checks::new().poison().leaks(LeakLevel::All).backtraces(1);
+        let pool = Pool::builder().checks(checks).build();
+        let shared = pool.filled::<u8>(1000, 7).expect("memory").share();
+        let (old, base) = (shared.block(), shared.as_ptr());
+        // SAFETY: the block is shared, and of a pool.
+        let life = unsafe { super::super::life(old) };
+        let buffer = shared.try_unique().expect("the only owner");
+        old.state.skip_to(LAST_GENERATION - 1);
+        let shared = buffer.share();
+        drop(shared.slice(0..10).expect("in range"));
+        let before = history(old.index(), life);
+        assert!(before.allocated.is_some() && before.released.is_none());
+        assert_eq!(recorded(life), [old.index()]);
+
+        drop(shared);
+        let &[fresh] = &recorded(life)[..] else {
+            panic!("records of {:?}", recorded(life));
+        };
+        assert_ne!(fresh, old.index());
+        let after = history(fresh, life);
+        assert_eq!(after.allocated, before.allocated);
+        assert!(after.released.is_some());
+        assert_eq!(RECORDS.look(fresh, |record| record.live), Some(false));
+        assert_eq!((outstanding(life).len(), pool.stats().retired), (0, 1));
+
+        // The next owner has the memory, still sealed, and a record of its own.
+        let again = pool.filled::<u8>(1000, 8).expect("memory").share();
+        assert_eq!((again.as_ptr(), again.block().index()), (base, fresh));
+        let out = outstanding(life);
+        assert_eq!((out.len(), out[0].smallest_view), (1, None));
+        assert_ne!(out[0].site, before.allocated);
+        drop(again);
+        pool.audit().expect("it balances");
+        assert_eq!(pool.close_checked(), Ok(()));
+    }
+}
