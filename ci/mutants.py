@@ -37,8 +37,9 @@ MODELS = {
     "src/kernel/tiers.rs": ["loom_core", "loom_exchange"],
     "src/kernel/ledger.rs": ["loom_exchange", "loom_core"],
     "src/kernel/arena.rs": ["loom_arena"],
-    "src/kernel/slots.rs": ["loom_slots", "loom_core", "loom_exchange"],
-    "src/kernel/cache.rs": ["loom_exchange", "loom_core"],
+    "src/kernel/slots.rs": ["loom_slots"],
+    "src/kernel/cache.rs": ["loom_exchange", "loom_core", "loom_berth"],
+    "src/kernel/trim.rs": ["loom_berth", "loom_core"],
     "src/kernel/reserve.rs": ["loom_reserve"],
     "src/kernel/pagemap.rs": ["loom_pagemap"],
     "src/loom_model/sync.rs": ["loom_reach"],
@@ -58,6 +59,9 @@ PLANTED = [
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - stands for what the other half makes this thread execute.\n    fence(Ordering::SeqCst);", "", "no light barrier"),
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - the pair of the fence in `light_barrier`.\n    fence(Ordering::SeqCst);", "", "no heavy barrier"),
     ("src/kernel/stack.rs", "(head & !INDEX_MASK).wrapping_add(TAG_ONE)", "head & !INDEX_MASK", "no tag"),
+    ("src/kernel/trim.rs", "            unsafe { self.flush_cache(cache) };\n            self.restore_cache(cache);", "            self.restore_cache(cache);", "a left cache given back with what is in it"),
+    ("src/kernel/trim.rs", "        self.ledger.unrest(berth.beyond);\n", "", "a berth that goes and still counts as resting"),
+    ("src/kernel/cache.rs", "if credit == 0 || room", "if room", "a berth for who only gives"),
     ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released() {", "seen.is_released() {", "no generation check"),
     ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released() || seen.is_saturated()", "seen.is_released() || seen.is_saturated()", "no generation check in a forced release"),
     ("src/kernel/state.rs", "if seen.generation() != generation || seen.is_released() {", "if seen.generation() != generation {", "upgrade of a released block"),
@@ -82,12 +86,18 @@ PLANTED = [
     ("src/kernel/ledger.rs", "self.stocked.try_add(bytes as u64, policy.cap as u64)", "self.stocked.try_add(bytes as u64, u64::MAX)", "a depot without its cap"),
     ("src/kernel/core.rs", "Ok(_) if self.life() == life => return true,", "Ok(_) => return true,", "a handle of another life of its core"),
     ("src/kernel/core.rs", "if block.state.load().generation() >= super::tuning::LAST_GENERATION {", "if false {", "a block that dies at its last generation, and is used again"),
-    ("src/kernel/core.rs", "if self.closed.load(Ordering::Relaxed) != 0 {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
+    ("src/kernel/core.rs", "if self.has_closed() {\n            self.drain_depot(class);", "if false {\n            self.drain_depot(class);", "who pushes does not look whether the pool has closed"),
     ("src/kernel/tiers.rs", "if cache.bias.renounce() {", "if false {", "a thread that registers does not give up a closed pool's cache"),
 ]
 
 # Survivors that are no faults, with the reason. (file, text of the mutant's description)
 EQUIVALENT = {
+    ("src/kernel/state.rs", "an owner added without a limit"):
+        "a word at the limit is immortal by its number, and a release writes its middle again; what an add's own look is for, "
+        "2^30 more adds without a release, no model can make",
+    ("src/kernel/state.rs", "an upgrade without a limit"): "as for an added owner",
+    ("src/kernel/count.rs", "a count without a limit"):
+        "a count at the limit is immortal by its number; the jump to the middle only keeps it from drifting back",
     ("src/kernel/pagemap.rs", "remove: 0: Release -> Relaxed"):
         "an empty entry publishes nothing: who reads it looks no further",
     ("src/kernel/pagemap.rs", "each: place: Acquire -> Relaxed"):
@@ -260,7 +270,7 @@ thiserror = "2"
 opt-level = 1
 debug = 0
 
-[profile.test.package."*"]
+[profile.test.package.loom]
 opt-level = 3
 
 [lints.rust]

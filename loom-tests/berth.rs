@@ -14,10 +14,12 @@ fn open(universe: &Universe) -> &StandCore {
     universe.open_with(stand.with_berths(2, 1))
 }
 
-/// What exists is held, and everything dies with the pool.
+/// What exists is held, and all of it rests in the depot: no berth is left.
 fn assert_balance(universe: &Universe, core: &StandCore) {
     let exist = universe.log.allocs() - universe.log.deallocs();
     assert_eq!(core.ledger.held(), exist);
+    assert_eq!(core.ledger.resting(), exist);
+    assert_eq!(core.depot_estimate(0), exist as u64);
 }
 
 fn assert_all_gone(universe: &Universe) {
@@ -168,6 +170,8 @@ fn berths_are_for_those_who_take() {
         let giver = spawn(&universe, move |universe| {
             let thread = universe.arrive_at(universe.core(index));
             thread.give(universe.block(second));
+            let slot = universe.world.slots.at(thread.slot_index());
+            assert!(!slot.cache(index).unwrap().has_berths());
             thread.exit();
         });
         taker.give(first);
@@ -182,8 +186,8 @@ fn berths_are_for_those_who_take() {
         giver.join().unwrap();
         taker.give(again);
         taker.give(other);
-        assert_balance(&universe, core);
         taker.exit();
+        assert_balance(&universe, core);
         universe.pass_by().drop_handle(core);
         assert_all_gone(&universe);
     });

@@ -3,6 +3,7 @@
 
 mod support;
 
+use ndpool::loom_model::kernel::reach::CLOSED;
 use ndpool::loom_model::kernel::state::Stale;
 use ndpool::loom_model::tuning::LAST_GENERATION;
 use ndpool::loom_model::{Model, check, outcome, spawn};
@@ -77,6 +78,36 @@ fn a_block_comes_home_to_a_cache_and_the_thread_exits() {
             outcome("gone");
         },
     );
+}
+
+/// The same, but the thread stays: no block lies unknown in the cache of a closed pool until then.
+#[test]
+fn a_block_comes_home_to_a_cache_and_the_thread_stays() {
+    let name = "a_block_comes_home_to_a_cache_and_the_thread_stays";
+    let expected = ["gone", "left to the owner"];
+    Model::new(name).preemptions(Some(2)).check(&expected, || {
+        let universe = Universe::new();
+        let core = universe.open(10, 1);
+        let index = core.index();
+        let main = universe.pass_by();
+        let block = main.take(core).0.index();
+        let giver = spawn(&universe, move |universe| {
+            let thread = universe.arrive();
+            thread.give(universe.block(block));
+            thread.slot_index()
+        });
+        main.drop_handle(core);
+        let slot = giver.join().unwrap();
+        let gone = universe.log.deallocs() == universe.log.allocs() && universe.log.ends() == 1;
+        let cache = universe.world.slots.at(slot).cache(index);
+        assert!(
+            gone || cache.unwrap().bias.request() & CLOSED != 0,
+            "a closed pool lives in a cache, and nobody told its thread"
+        );
+        universe.resume(slot).exit();
+        assert_all_gone(&universe, 1);
+        outcome(if gone { "gone" } else { "left to the owner" });
+    });
 }
 
 /// The giver's cache exists before the pool closes, and holds a block already.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ndpool::loom_model::kernel::arena::Arena;
 use ndpool::loom_model::kernel::lease::{Content, Lease, Stray, end, lease, peek};
+use ndpool::loom_model::tuning::LAST_GENERATION;
 use ndpool::loom_model::{Witness, check, outcome, spawn};
 
 /// Leases, and the payload that the share in one of them is of.
@@ -130,6 +131,29 @@ fn a_look_sees_one_lease_or_none() {
             "stray"
         });
     });
+}
+
+#[test]
+fn a_slot_at_its_last_generation_retires() {
+    check(
+        "a_slot_at_its_last_generation_retires",
+        &["main", "other"],
+        || {
+            let leases = Leases::new();
+            for _ in 0..LAST_GENERATION {
+                let name = lease(&leases.arena, content(1)).unwrap();
+                assert_eq!(end(&leases.arena, name), Ok(content(1)));
+            }
+            let last = lease(&leases.arena, content(1)).unwrap();
+            assert_eq!(last >> 32, u64::from(LAST_GENERATION));
+            let other = spawn(&leases, move |leases| end(&leases.arena, last).is_ok());
+            let main = end(&leases.arena, last).is_ok();
+            assert!(main ^ other.join().unwrap());
+            let next = lease(&leases.arena, content(2)).unwrap();
+            assert_ne!(next as u32, last as u32, "a name will come round again");
+            outcome(if main { "main" } else { "other" });
+        },
+    );
 }
 
 #[test]

@@ -507,6 +507,27 @@ fn t10_the_last_generation_retires() {
 }
 
 #[test]
+fn t10_forced_in_the_last_generation_retires() {
+    let expected = ["stale", "upgraded"];
+    check(
+        "t10_forced_in_the_last_generation_retires",
+        &expected,
+        || {
+            let block = Arc::new(Block {
+                state: State::at_generation(LAST_GENERATION - 1),
+                payload: Witness::new(1),
+            });
+            assert_eq!(block.state.share(), Ok(LAST_GENERATION));
+            let handle = spawn(&block, |block| block.state.upgrade(LAST_GENERATION).is_ok());
+            let forced = block.state.force_release(LAST_GENERATION);
+            assert_eq!(forced, Ok(Released::Last { retire: true }));
+            let upgraded = handle.join().unwrap();
+            outcome(if upgraded { "upgraded" } else { "stale" });
+        },
+    );
+}
+
+#[test]
 fn t10_taken_back_in_the_last_generation() {
     check(
         "t10_taken_back_in_the_last_generation",

@@ -129,8 +129,10 @@ pub mod timeline {
     /// Threads whose names are known, the first ones.
     pub const NAMED_THREADS: usize = 1024;
     /// Stretches of time into which a page cuts a recording.
+    #[cfg(feature = "timeline")]
     pub const STRETCHES: usize = 800;
     /// Classes that have a colour of their own on a page.
+    #[cfg(feature = "timeline")]
     pub const COLOURED_CLASSES: usize = 9;
 }
 

@@ -266,6 +266,47 @@ fn links_between_the_documents_lead_somewhere() {
     check_links("", "README.md");
 }
 
+/// What `cargo bench -p ndpool-bench -- --publish` wrote between the markers of that name.
+fn measured(document: &str, block: &str) -> String {
+    let text = text(document);
+    let (_, rest) = text
+        .split_once(&format!("<!-- bench: {block} -->\n"))
+        .unwrap_or_else(|| panic!("{document} has no block {block}"));
+    let (inside, _) = rest.split_once("<!-- /bench -->").expect("an end");
+    assert!(!inside.is_empty(), "{document}: {block} is not filled");
+    inside.to_owned()
+}
+
+#[test]
+fn measured_numbers_of_the_readme_are_the_benchmarks() {
+    assert_eq!(
+        measured("README.md", "summary"),
+        measured("docs/benchmarks.md", "summary")
+    );
+}
+
+#[test]
+fn every_gate_that_is_not_met_has_its_reason() {
+    let page = text("docs/benchmarks.md");
+    let (_, reasons) = page
+        .split_once("What stands behind a row")
+        .expect("the reasons");
+    let numbers: Vec<&str> = reasons
+        .lines()
+        .skip_while(|line| !line.starts_with("- "))
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("- ")?.split(':').next())
+        .flat_map(|numbers| numbers.split(", "))
+        .collect();
+    for row in measured("docs/benchmarks.md", "missed").lines() {
+        let Some(number) = row.strip_prefix("| ").and_then(|it| it.split(' ').next()) else {
+            continue;
+        };
+        let given = number == "#" || numbers.contains(&number);
+        assert!(given, "no reason is given for gate {number}: {row}");
+    }
+}
+
 fn check_links(folder: &str, document: &str) {
     for link in text(document).split("](").skip(1) {
         let link = link.split([')', '#', ' ']).next().expect("an end");

@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use crate::contender::{Allocator, Contender, Raised};
+use crate::contender::{self, Allocator, Contender, Raised, Setup};
 use crate::measure::{Budget, Sample};
 use crate::ours;
 use crate::pools;
@@ -69,6 +69,14 @@ impl Case {
     }
 }
 
+impl Case {
+    /// A fresh contender, for buffers of up to this case's size of which so many are alive at once, over all threads.
+    pub fn start<C: Contender>(&self, live: usize) -> &'static C {
+        let size = self.size;
+        contender::start(Setup { size, live })
+    }
+}
+
 /// A question, and how it is put.
 pub struct Workload {
     /// As `--only` takes it.
@@ -113,6 +121,11 @@ pub const POOLS: [&str; 8] = [
     "lockfree-object-pool",
     "sharded-slab",
 ];
+
+/// Allocators, and some more.
+pub fn allocators_and<const N: usize>(more: [&'static str; N]) -> Vec<&'static str> {
+    ALLOCATORS.into_iter().chain(more).collect()
+}
 
 /// All of them, ours once.
 pub fn everyone() -> Vec<&'static str> {
@@ -172,4 +185,9 @@ pub fn bytes(size: usize) -> String {
         1_048_576..1_073_741_824 => format!("{} MiB", size >> 20),
         _ => format!("{} GiB", size >> 30),
     }
+}
+
+/// A number of threads, as labels show it.
+pub fn threads(count: usize) -> String {
+    format!("{count} thread{}", if count == 1 { "" } else { "s" })
 }

@@ -4,26 +4,46 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table};
 
 use crate::case::{ALLOCATORS, ARRAYS, OURS, bytes};
-use crate::measure::{Sample, median};
 use crate::report::significant;
-use crate::runner::Row;
+use crate::rows::{PEAK, Run, TIME};
 
 /// Ratios near 1 are judged with this tolerance.
 const TOLERANCE: f64 = 1.05;
 
 /// One line of the table of gates.
-struct Check {
-    number: u8,
-    scenario: String,
-    against: String,
+pub struct Check {
+    pub number: u8,
+    pub scenario: String,
+    pub against: String,
     /// What was measured; `None` if the run did not cover it.
-    measured: Option<f64>,
-    gate: f64,
-    stretch: f64,
+    pub measured: Option<f64>,
+    pub gate: f64,
+    pub stretch: f64,
+}
+
+/// How a gate fared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    NotCovered,
+    Stretch,
+    Met,
+    NotMet,
+}
+
+impl Verdict {
+    /// As tables show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotCovered => "not covered",
+            Self::Stretch => "stretch goal met",
+            Self::Met => "met",
+            Self::NotMet => "NOT MET",
+        }
+    }
 }
 
 impl Check {
-    fn verdict(&self, measured: f64) -> &'static str {
+    pub fn verdict(&self) -> Verdict {
         let allowed = |limit: f64| {
             if (0.9..1.1).contains(&limit) {
                 limit * TOLERANCE
@@ -31,22 +51,18 @@ impl Check {
                 limit
             }
         };
-        if measured <= allowed(self.stretch) {
-            "stretch goal met"
-        } else if measured <= allowed(self.gate) {
-            "met"
-        } else {
-            "NOT MET"
+        match self.measured {
+            None => Verdict::NotCovered,
+            Some(it) if it <= allowed(self.stretch) => Verdict::Stretch,
+            Some(it) if it <= allowed(self.gate) => Verdict::Met,
+            Some(_) => Verdict::NotMet,
         }
     }
 }
 
 /// Prints every gate that the rows cover.
-pub fn print(rows: &[Row]) {
-    let checks: Vec<Check> = checks(&Rows(rows))
-        .into_iter()
-        .filter(|it| it.measured.is_some())
-        .collect();
+pub fn print(run: &Run) {
+    let checks = covered(run);
     if checks.is_empty() {
         return;
     }
@@ -55,109 +71,43 @@ pub fn print(rows: &[Row]) {
     table.set_header([
         "gate", "scenario", "against", "measured", "gate", "stretch", "verdict",
     ]);
-    let mut missed = 0;
     for check in &checks {
-        let measured = check.measured.expect("only covered gates are left");
-        let verdict = check.verdict(measured);
-        missed += usize::from(verdict == "NOT MET");
         let number = |value: f64| Cell::new(significant(value)).set_alignment(CellAlignment::Right);
         table.add_row(vec![
             Cell::new(check.number),
             Cell::new(&check.scenario),
             Cell::new(&check.against),
-            number(measured),
+            check.measured.map_or(Cell::new("-"), number),
             number(check.gate),
             number(check.stretch),
-            Cell::new(verdict),
+            Cell::new(check.verdict().name()),
         ]);
     }
     println!("\ngates: ours / theirs unless said otherwise, medians over the rounds\n{table}");
-    println!("{} of {} met", checks.len() - missed, checks.len());
+    println!("{} of {} met", met(&checks), checks.len());
 }
 
-/// What was measured, by name.
-struct Rows<'a>(&'a [Row]);
+/// Every gate that the rows cover, by number.
+pub fn covered(run: &Run) -> Vec<Check> {
+    let mut checks = checks(run);
+    checks.retain(|it| it.measured.is_some());
+    checks.sort_by_key(|it| it.number);
+    checks
+}
 
-impl Rows<'_> {
-    fn of(&self, workload: &str, case: &str, contender: &str) -> Vec<&Row> {
-        self.0
-            .iter()
-            .filter(|it| it.workload == workload && it.case == case && it.contender == contender)
-            .collect()
-    }
-
-    /// Median over the rounds of ours / theirs.
-    fn ratio_of(
-        &self,
-        workload: &str,
-        case: &str,
-        theirs: &str,
-        of: fn(&Sample) -> Option<f64>,
-    ) -> Option<f64> {
-        self.ratio_between(workload, case, OURS, theirs, of)
-    }
-
-    /// The same, of any two.
-    fn ratio_between(
-        &self,
-        workload: &str,
-        case: &str,
-        ours: &str,
-        theirs: &str,
-        of: fn(&Sample) -> Option<f64>,
-    ) -> Option<f64> {
-        let (ours, theirs) = (
-            self.of(workload, case, ours),
-            self.of(workload, case, theirs),
-        );
-        let mut ratios: Vec<f64> = theirs
-            .iter()
-            .filter_map(|their| {
-                let our = ours.iter().find(|our| our.round == their.round)?;
-                Some(of(&our.sample)? / of(&their.sample)?)
-            })
-            .collect();
-        if ratios.is_empty() {
-            None
-        } else {
-            Some(median(&mut ratios))
-        }
-    }
-
-    fn ratio(&self, workload: &str, case: &str, theirs: &str) -> Option<f64> {
-        self.ratio_of(workload, case, theirs, |it| Some(it.ns_per_op))
-    }
-
-    /// The ratio to whoever does best.
-    fn worst_ratio(&self, workload: &str, case: &str, theirs: &[&str]) -> Option<f64> {
-        theirs
-            .iter()
-            .filter(|&&name| name != OURS)
-            .filter_map(|name| self.ratio(workload, case, name))
-            .reduce(f64::max)
-    }
-
-    /// Median over the rounds of a figure of ours.
-    fn ours(&self, workload: &str, case: &str, of: fn(&Sample) -> Option<f64>) -> Option<f64> {
-        let mut values: Vec<f64> = self
-            .of(workload, case, OURS)
-            .iter()
-            .filter_map(|row| of(&row.sample))
-            .collect();
-        if values.is_empty() {
-            None
-        } else {
-            Some(median(&mut values))
-        }
-    }
+/// How many of them are met.
+pub fn met(checks: &[Check]) -> usize {
+    let missed = |it: &&Check| it.verdict() != Verdict::NotMet;
+    checks.iter().filter(missed).count()
 }
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-fn checks(rows: &Rows<'_>) -> Vec<Check> {
+fn checks(rows: &Run) -> Vec<Check> {
     let mut checks = Vec::new();
     pair(rows, &mut checks);
+    instructions(rows, &mut checks);
     counting(rows, &mut checks);
     threads(rows, &mut checks);
     larson(rows, &mut checks);
@@ -166,7 +116,7 @@ fn checks(rows: &Rows<'_>) -> Vec<Check> {
     checks
 }
 
-fn pair(rows: &Rows<'_>, checks: &mut Vec<Check>) {
+fn pair(rows: &Run, checks: &mut Vec<Check>) {
     let mut against = |number, size, how: &str, depth, theirs: &str, gate, stretch| {
         let case = format!("{}, {how}, depth {depth}", bytes(size));
         let measured = rows.ratio("pair", &case, theirs);
@@ -222,7 +172,9 @@ fn pair(rows: &Rows<'_>, checks: &mut Vec<Check>) {
         let case = format!("{}, untouched, depth 1", bytes(size));
         checks.push(Check {
             number: 3,
-            measured: rows.worst_ratio("pair", &case, &ALLOCATORS),
+            measured: rows
+                .worst_ratio("pair", &case, OURS, &ALLOCATORS)
+                .map(|it| it.0),
             scenario: format!("pair, {case}"),
             against: "the best allocator".into(),
             gate: 1.0,
@@ -232,7 +184,22 @@ fn pair(rows: &Rows<'_>, checks: &mut Vec<Check>) {
     checks.sort_by_key(|it| it.number);
 }
 
-fn counting(rows: &Rows<'_>, checks: &mut Vec<Check>) {
+/// Counted only where the kernel or callgrind can.
+fn instructions(rows: &Run, checks: &mut Vec<Check>) {
+    for size in [64, 4 * KIB, 64 * KIB, MIB, 16 * MIB] {
+        let case = format!("{}, untouched, depth 1", bytes(size));
+        checks.push(Check {
+            number: 5,
+            measured: rows.figure("pair", &case, OURS, |it| it.instructions_per_op),
+            scenario: format!("pair, {case}"),
+            against: "instructions".into(),
+            gate: 40.0,
+            stretch: 30.0,
+        });
+    }
+}
+
+fn counting(rows: &Run, checks: &mut Vec<Check>) {
     checks.push(Check {
         number: 6,
         scenario: "clone + drop, one thread".into(),
@@ -253,20 +220,21 @@ fn counting(rows: &Rows<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-fn threads(rows: &Rows<'_>, checks: &mut Vec<Check>) {
-    let time = |it: &Sample| Some(it.ns_per_op);
+fn threads(rows: &Run, checks: &mut Vec<Check>) {
     for depth in [1, 4] {
         for size in [64, 4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB] {
             let scenario = format!("own, {}, depth {depth}, 2 threads", bytes(size));
-            let one = rows.ours(
+            let one = rows.figure(
                 "own",
                 &format!("{}, depth {depth}, 1 thread", bytes(size)),
-                time,
+                OURS,
+                TIME,
             );
-            let two = rows.ours(
+            let two = rows.figure(
                 "own",
                 &format!("{}, depth {depth}, 2 threads", bytes(size)),
-                time,
+                OURS,
+                TIME,
             );
             checks.push(if size <= 256 * KIB {
                 let measured = two.zip(one).map(|(two, one)| two / one);
@@ -326,7 +294,7 @@ fn threads(rows: &Rows<'_>, checks: &mut Vec<Check>) {
     checks.sort_by_key(|it| it.number);
 }
 
-fn larson(rows: &Rows<'_>, checks: &mut Vec<Check>) {
+fn larson(rows: &Run, checks: &mut Vec<Check>) {
     const SMALL: [&str; 2] = [
         "4 KiB to 256 KiB, untouched, 1 thread",
         "4 KiB to 256 KiB, untouched, 2 threads",
@@ -355,7 +323,8 @@ fn larson(rows: &Rows<'_>, checks: &mut Vec<Check>) {
             13,
             case,
             "the best allocator",
-            rows.worst_ratio("larson", case, &ALLOCATORS),
+            rows.worst_ratio("larson", case, OURS, &ALLOCATORS)
+                .map(|it| it.0),
             0.8,
             0.5,
         );
@@ -369,15 +338,13 @@ fn larson(rows: &Rows<'_>, checks: &mut Vec<Check>) {
         1.0,
     );
     for case in SMALL.into_iter().chain([LARGE]) {
-        let measured = rows.ratio_of("larson", case, "mimalloc", |it| {
-            it.peak_kib.map(|kib| kib as f64)
-        });
+        let measured = rows.ratio_between("larson", case, OURS, "mimalloc", PEAK);
         add(15, case, "mimalloc, peak resident", measured, 1.2, 0.9);
     }
 }
 
 /// Once by buffers and once by owned arrays, which are what the rows are about.
-fn expressions(rows: &Rows<'_>, checks: &mut Vec<Check>) {
+fn expressions(rows: &Run, checks: &mut Vec<Check>) {
     let mut add = |number, n: u32, against: &str, gate, stretch| {
         let case = format!("n = {n}");
         for (ours, how) in [(OURS, "buffers"), (ARRAYS, "owned arrays")] {
@@ -385,7 +352,7 @@ fn expressions(rows: &Rows<'_>, checks: &mut Vec<Check>) {
                 number,
                 scenario: format!("(a + b) * d, {how}, {case}"),
                 against: against.into(),
-                measured: rows.ratio_between("expr", &case, ours, against, |it| Some(it.ns_per_op)),
+                measured: rows.ratio_between("expr", &case, ours, against, TIME),
                 gate,
                 stretch,
             });
@@ -414,7 +381,7 @@ fn expressions(rows: &Rows<'_>, checks: &mut Vec<Check>) {
     }
 }
 
-fn traces(rows: &Rows<'_>, checks: &mut Vec<Check>) {
+fn traces(rows: &Run, checks: &mut Vec<Check>) {
     for trace in ["digits", "image", "expr", "pipeline"] {
         for (theirs, gate, stretch) in [("glibc", 0.7, 0.4), ("mimalloc", 1.0, 0.7)] {
             checks.push(Check {
@@ -428,12 +395,13 @@ fn traces(rows: &Rows<'_>, checks: &mut Vec<Check>) {
         }
     }
     for trace in ["image", "expr", "pipeline"] {
-        let over_live = |it: &Sample| Some(it.peak_kib? as f64 / it.live_kib? as f64);
         checks.push(Check {
             number: 20,
             scenario: format!("trace {trace}"),
             against: "peak resident / peak live".into(),
-            measured: rows.ours("trace", trace, over_live),
+            measured: rows.figure("trace", trace, OURS, |it| {
+                Some(it.peak_kib? as f64 / it.live_kib? as f64)
+            }),
             gate: 1.4,
             stretch: 1.25,
         });

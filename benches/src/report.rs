@@ -1,14 +1,12 @@
 //! Tables for people, rows for programs.
 
-use std::io;
-use std::path::Path;
-
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table};
 
 use crate::case::{Case, OURS, Workload};
 use crate::measure::{Sample, median};
+use crate::rows::Figure;
 use crate::runner::{Outcome, Row};
 
 /// Longest bar, in characters.
@@ -82,10 +80,17 @@ fn ratio(ours: &[Row], theirs: &[Row]) -> Option<f64> {
 }
 
 /// A column that is shown only if a row has it.
-struct Column {
-    heading: &'static str,
-    of: fn(&Sample) -> Option<f64>,
-    show: fn(f64) -> String,
+pub struct Column {
+    pub heading: &'static str,
+    pub of: Figure,
+    pub show: fn(f64) -> String,
+}
+
+impl Column {
+    /// Whether it counts events of an operation, of which most cases have none.
+    pub fn is_a_count(&self) -> bool {
+        ["faults", "syscalls"].contains(&self.heading)
+    }
 }
 
 const COLUMNS: &[Column] = &[
@@ -151,17 +156,17 @@ const COLUMNS: &[Column] = &[
     },
 ];
 
+/// The columns that some of these rows have.
+pub fn columns(rows: &[Row]) -> Vec<&'static Column> {
+    COLUMNS
+        .iter()
+        .filter(|column| rows.iter().any(|row| (column.of)(&row.sample).is_some()))
+        .collect()
+}
+
 /// Prints a workload's table.
 pub fn print(workload: &Workload, cases: &[Case], outcome: &Outcome) {
-    let columns: Vec<&Column> = COLUMNS
-        .iter()
-        .filter(|column| {
-            outcome
-                .rows
-                .iter()
-                .any(|row| (column.of)(&row.sample).is_some())
-        })
-        .collect();
+    let columns = columns(&outcome.rows);
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     let headings = ["case", "contender", "time", "+-"]
@@ -207,59 +212,6 @@ pub fn print(workload: &Workload, cases: &[Case], outcome: &Outcome) {
     }
 }
 
-/// Writes every row of every round.
-pub fn write_csv(path: &Path, rows: &[Row]) -> io::Result<()> {
-    let mut writer = csv::Writer::from_path(path)?;
-    writer.write_record(HEADER)?;
-    for row in rows {
-        let it = &row.sample;
-        let whole = |value: Option<u64>| value.map_or(String::new(), |it| it.to_string());
-        let real = |value: Option<f64>| value.map_or(String::new(), |it| it.to_string());
-        writer.write_record([
-            row.workload.to_owned(),
-            row.case.clone(),
-            row.contender.to_owned(),
-            row.round.to_string(),
-            it.ops.to_string(),
-            it.ns_per_op.to_string(),
-            it.faults_per_op.to_string(),
-            real(it.syscalls_per_op),
-            real(it.instructions_per_op),
-            whole(it.peak_kib),
-            whole(it.live_kib),
-            whole(it.p50_ns),
-            whole(it.p99_ns),
-            whole(it.p999_ns),
-            whole(it.max_ns),
-            whole(it.freed_kib),
-            whole(it.settled_kib),
-            whole(it.trimmed_kib),
-        ])?;
-    }
-    writer.flush()
-}
-
-const HEADER: [&str; 18] = [
-    "workload",
-    "case",
-    "contender",
-    "round",
-    "ops",
-    "ns_per_op",
-    "faults_per_op",
-    "syscalls_per_op",
-    "instructions_per_op",
-    "peak_kib",
-    "live_kib",
-    "p50_ns",
-    "p99_ns",
-    "p999_ns",
-    "max_ns",
-    "freed_kib",
-    "settled_kib",
-    "trimmed_kib",
-];
-
 fn number(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
@@ -269,7 +221,8 @@ fn bar(times_the_fastest: f64) -> String {
     "█".repeat(length.min(LONGEST))
 }
 
-fn time(ns: f64) -> String {
+/// A time with its unit.
+pub fn time(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{} ns", significant(ns)),
         ..1e6 => format!("{} us", significant(ns / 1e3)),

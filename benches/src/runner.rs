@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::case::{Case, PRELOADED, Touch, Workload};
+use crate::case::{Case, OURS, PRELOADED, Touch, Workload};
 use crate::measure::{Budget, Count, Sample};
 
 /// The environment variable that turns this program into one cell. Its value is the cell's budget, as JSON.
@@ -19,6 +19,14 @@ const SIMULATED: [&str; 5] = ["pair", "clone", "share", "view", "two-pools"];
 /// Operations of the two simulated runs; what they differ by is counted.
 const SIMULATED_OPS: [u64; 2] = [1_000, 51_000];
 
+/// Whose instructions are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    Nobodys,
+    Ours,
+    All,
+}
+
 /// How much to run.
 pub struct Plan {
     /// Repeats of every cell.
@@ -27,8 +35,8 @@ pub struct Plan {
     pub budget: Duration,
     /// Only the cases marked for it.
     pub quick: bool,
-    /// Count instructions by callgrind, where the kernel cannot.
-    pub instructions: bool,
+    /// Whose instructions to count by callgrind, where the kernel cannot.
+    pub instructions: Counted,
     /// Only contenders with one of these names; all if empty.
     pub contenders: Vec<String>,
     /// Only cases whose label contains this.
@@ -79,6 +87,14 @@ impl Plan {
         cases
     }
 
+    fn counts(&self, contender: &str) -> bool {
+        match self.instructions {
+            Counted::Nobodys => false,
+            Counted::Ours => contender == OURS,
+            Counted::All => true,
+        }
+    }
+
     /// Runs the cases of one workload.
     pub fn run(&self, workload: &'static Workload, cases: &[Case]) -> io::Result<Outcome> {
         let program = std::env::current_exe()?;
@@ -118,7 +134,7 @@ impl Plan {
                         averaged: false,
                     })? {
                         Answer::Measured(mut sample) => {
-                            if round == 0 && self.instructions && cell.can_be_simulated() {
+                            if round == 0 && self.counts(contender) && cell.can_be_simulated() {
                                 sample.instructions_per_op =
                                     sample.instructions_per_op.or(cell.simulate()?);
                             }

@@ -126,7 +126,9 @@ impl<S: Backing> Core<S> {
         }
         let evict = |cache: &Cache<S>, by: By| {
             // SAFETY: `reach` gives a cache that is ours.
-            unsafe { self.unberth_vacant(cache, by) || self.unberth_one(cache, by) }
+            let vacant = unsafe { self.unberth_vacant(cache, by) };
+            // SAFETY: as above.
+            vacant || unsafe { self.unberth_one(cache, by) }
         };
         if own.is_some_and(|own| evict(own, By::Owner)) {
             return true;

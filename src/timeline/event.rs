@@ -1,7 +1,5 @@
 //! What a timeline is made of.
 
-use crate::class;
-
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
@@ -78,7 +76,7 @@ pub struct Event {
 #[cfg(feature = "timeline")]
 pub(crate) fn class_name(class: Option<u8>) -> String {
     match class {
-        Some(class) => crate::stats::Bytes(class::capacity(class.into())).to_string(),
+        Some(class) => crate::stats::Bytes(crate::class::capacity(class.into())).to_string(),
         None => "no class".to_owned(),
     }
 }

@@ -85,7 +85,7 @@ impl Timeline {
 
     /// The timeline that the environment variable `NDPOOL_TIMELINE` describes, read once a process
     /// (see the implementation of [`FromStr`]); none without it, or where it is empty or malformed.
-    /// A malformed one is reported once, with the word (see [`report`](crate::report)).
+    /// A malformed one is reported once, with the word (see [`report`]).
     #[must_use]
     pub fn from_env() -> Option<Self> {
         static TIMELINE: OnceLock<Option<Timeline>> = OnceLock::new();

@@ -3,8 +3,8 @@
 
 use ndarray::{Array1, ArrayRef, ArrayView1, ArrayViewMut1, Ix1, Zip};
 
-use crate::case::{ALLOCATORS, ARRAYS, Case, Visit, Workload, visit};
-use crate::contender::{Contender, Setup, start};
+use crate::case::{ARRAYS, Case, Visit, Workload, allocators_and, visit};
+use crate::contender::Contender;
 use crate::measure::{Budget, Sample, alone};
 
 /// The expression at several lengths.
@@ -13,10 +13,7 @@ pub const EXPR: Workload = Workload {
     title: "(a + b) * d on f64 arrays by ndarray's loops, both temporaries fresh from each contender (ndpool: its buffers; arrays: its owned arrays by operators, whose sum is the product's memory; scoped: the same in a scope per expression; reused: outputs kept by hand, the bound; ndarray: its own operators on glibc)",
     op: "expression",
     cases: || {
-        let contenders: Vec<_> = ALLOCATORS
-            .into_iter()
-            .chain([ARRAYS, SCOPED, REUSED, OPERATORS])
-            .collect();
+        let contenders = allocators_and([ARRAYS, SCOPED, REUSED, OPERATORS]);
         [1_000, 3_000, 10_000, 100_000, 1_000_000, 10_000_000]
             .map(|n| {
                 let quick = n == 100_000 || n == 1_000_000;
@@ -138,10 +135,7 @@ impl Visit for Fresh<'_> {
     type Output = Sample;
 
     fn with<C: Contender>(self) -> Sample {
-        let it: &'static C = start(Setup {
-            size: self.case.size,
-            live: 2,
-        });
+        let it: &'static C = self.case.start(2);
         let Operands { a, b, d } = &self.operands;
         let bytes = self.case.size;
         let product_of = || {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::touch;
-use crate::case::{ALLOCATORS, Case, Touch, Visit, Workload, bytes, visit};
-use crate::contender::{Contender, Setup, start};
+use crate::case::{self, Case, Touch, Visit, Workload, allocators_and, bytes, visit};
+use crate::contender::Contender;
 use crate::measure::{Budget, Clock, Sample, team};
 
 /// Throughput and peak resident memory.
@@ -55,13 +55,13 @@ const SMALL: (usize, usize) = (4 << 10, 256 << 10);
 const LARGE: (usize, usize) = (64 << 10, 16 << 20);
 
 fn case((low, high): (usize, usize), how: Touch, threads: usize) -> Case {
-    let contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
-    let plural = if threads == 1 { "" } else { "s" };
+    let contenders = allocators_and(["zeropool"]);
     let label = format!(
-        "{} to {}, {}, {threads} thread{plural}",
+        "{} to {}, {}, {}",
         bytes(low),
         bytes(high),
-        how.name()
+        how.name(),
+        case::threads(threads)
     );
     // Enough slots to defeat a cache of a few buffers, few enough to stay in memory: 33 MiB and 258 MiB a thread.
     let depth = if high <= SMALL.1 { 256 } else { 32 };
@@ -122,10 +122,7 @@ impl Visit for Larson<'_> {
             timed,
         } = self;
         let threads = case.threads;
-        let it: &'static C = start(Setup {
-            size: case.size,
-            live: case.depth * threads,
-        });
+        let it: &'static C = case.start(case.depth * threads);
         let slots: Vec<Mutex<Slots<C>>> = (0..threads).map(|_| Mutex::default()).collect();
         let latencies: Vec<Mutex<Latencies>> = (0..threads).map(|_| Mutex::default()).collect();
         let mut sample = team(threads, budget, Clock::Wall, |index| {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::pair::pairs;
 use super::touch;
-use crate::case::{ALLOCATORS, Case, POOLS, TRIMMER, Touch, Visit, Workload, bytes, visit};
-use crate::contender::{Contender, Setup, start};
+use crate::case::{Case, POOLS, TRIMMER, Touch, Visit, Workload, allocators_and, bytes, visit};
+use crate::contender::Contender;
 use crate::measure::{Budget, Meter, Sample, alone};
 
 /// Allocate zeroed + free.
@@ -38,10 +38,7 @@ pub const FOOTPRINT: Workload = Workload {
 };
 
 fn zeroed_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS
-        .into_iter()
-        .chain(["by-hand", "zeropool"])
-        .collect();
+    let contenders = allocators_and(["by-hand", "zeropool"]);
     let mut cases = Vec::new();
     for how in [Touch::Untouched, Touch::Page] {
         for size in [4 << 10, 64 << 10, 1 << 20, 80_000_000] {
@@ -85,7 +82,7 @@ fn two_cases() -> Vec<Case> {
 }
 
 fn footprint_cases() -> Vec<Case> {
-    let mut contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
+    let mut contenders = allocators_and(["zeropool"]);
     contenders.insert(1, TRIMMER);
     let of = |total: usize| Case {
         low: 64 << 10,
@@ -104,10 +101,7 @@ impl Visit for Zeroed<'_> {
     type Output = Sample;
 
     fn with<C: Contender>(self) -> Sample {
-        let it: &'static C = start(Setup {
-            size: self.case.size,
-            live: 1,
-        });
+        let it: &'static C = self.case.start(1);
         let (size, how) = (self.case.size, self.case.touch);
         alone(self.budget, |ops| {
             for op in 0..ops {
@@ -131,11 +125,7 @@ impl Visit for TwoPools<'_> {
 
     fn with<C: Contender>(self) -> Sample {
         let Self { case, budget } = self;
-        let setup = Setup {
-            size: case.size,
-            live: case.depth,
-        };
-        let (one, two): (&'static C, &'static C) = (start(setup), start(setup));
+        let (one, two): (&'static C, &'static C) = (case.start(case.depth), case.start(case.depth));
         let mut sample = match case.depth {
             1 => alone(budget, |ops| in_turn::<C, 1>(one, two, ops, case.size)),
             4 => alone(budget, |ops| in_turn::<C, 4>(one, two, ops, case.size)),
@@ -169,10 +159,7 @@ impl Visit for Burst<'_> {
 
     fn with<C: Contender>(self) -> Sample {
         let Self { case, budget } = self;
-        let it: &'static C = start(Setup {
-            size: case.size,
-            live: case.depth / case.low,
-        });
+        let it: &'static C = case.start(case.depth / case.low);
         let mut random = fastrand::Rng::with_seed(0x5eed);
         let lengths: Vec<usize> = std::iter::repeat_with(|| random.usize(case.low..=case.size))
             .scan(0, |total, len| {

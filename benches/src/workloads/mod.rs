@@ -9,6 +9,7 @@ mod expr;
 mod larson;
 mod memory;
 mod pair;
+mod scope;
 mod shared;
 mod threads;
 mod traces;
@@ -33,6 +34,7 @@ pub const ALL: &[Workload] = &[
     larson::LATENCY,
     memory::FOOTPRINT,
     expr::EXPR,
+    scope::SCOPE,
     threads::SCALING,
 ];
 

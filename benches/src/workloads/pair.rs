@@ -6,7 +6,7 @@ use super::touch;
 use crate::case::{
     ALLOCATORS, Case, OURS, Touch, Visit, Workload, bytes, everyone, visit, visit_allocator,
 };
-use crate::contender::{Contender, Setup, start};
+use crate::contender::Contender;
 use crate::measure::{Budget, Sample, alone};
 
 /// Allocate + free.
@@ -32,6 +32,8 @@ const SIZES: [usize; 10] = [
 ];
 /// Sizes of `--quick`.
 const QUICK: [usize; 4] = [64, 64 << 10, 1 << 20, 16 << 20];
+/// Sizes that are written in full: between them the memory decides, not the allocator.
+const WRITTEN: [usize; 5] = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20];
 /// Alignments besides 16, which is what most requests ask of an allocator.
 const ALIGNED: [usize; 2] = [64, 128];
 
@@ -42,6 +44,9 @@ fn cases() -> Vec<Case> {
             for size in SIZES {
                 // One byte a page of a single page is near enough to untouched.
                 if how == Touch::Page && size < 16 << 10 {
+                    continue;
+                }
+                if how == Touch::Full && !WRITTEN.contains(&size) {
                     continue;
                 }
                 // A second of faults per operation teaches nothing that 16 MiB does not.
@@ -110,10 +115,7 @@ fn run(case: &Case, contender: &str, budget: Budget) -> Option<Sample> {
 }
 
 fn measure<C: Contender, const DEPTH: usize>(Pairs { case, budget }: Pairs<'_>) -> Sample {
-    let it: &'static C = start(Setup {
-        size: case.size,
-        live: DEPTH,
-    });
+    let it: &'static C = case.start(DEPTH);
     let (size, how) = (case.size, case.touch);
     let mut sample = match how {
         Touch::Untouched => alone(budget, |ops| {

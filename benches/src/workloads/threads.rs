@@ -9,8 +9,10 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::pair::pairs;
 use super::touch;
-use crate::case::{ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, bytes, visit};
-use crate::contender::{Contender, Setup, start};
+use crate::case::{
+    self, ALLOCATORS, Case, OURS, POOLS, Touch, Visit, Workload, allocators_and, bytes, visit,
+};
+use crate::contender::Contender;
 use crate::measure::{Budget, Clock, Sample, alone, team};
 
 /// Each thread allocates and frees its own.
@@ -63,11 +65,7 @@ fn own_cases() -> Vec<Case> {
     for depth in [1, 4] {
         for size in [64, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
             for threads in [1, 2] {
-                let label = format!(
-                    "{}, depth {depth}, {threads} thread{}",
-                    bytes(size),
-                    if threads == 1 { "" } else { "s" }
-                );
+                let label = format!("{}, depth {depth}, {}", bytes(size), case::threads(threads));
                 let quick = depth == 4 && [64 << 10, 1 << 20].contains(&size);
                 cases.push(Case {
                     quick,
@@ -110,7 +108,7 @@ fn scaling_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for size in [4 << 10, 64 << 10] {
         for threads in 1..=4 {
-            let label = format!("{}, {threads} of threads", bytes(size));
+            let label = format!("{}, {}", bytes(size), case::threads(threads));
             cases.push(Case {
                 depth: 4,
                 threads,
@@ -122,10 +120,7 @@ fn scaling_cases() -> Vec<Case> {
 }
 
 fn pipe_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS
-        .into_iter()
-        .chain(["array-queue", "zeropool"])
-        .collect();
+    let contenders = allocators_and(["array-queue", "zeropool"]);
     let of = |label: String, size, how| Case {
         depth: RING,
         threads: 2,
@@ -148,10 +143,7 @@ fn pipe_cases() -> Vec<Case> {
 }
 
 fn churn_cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS
-        .into_iter()
-        .chain(["by-hand", "array-queue", "zeropool"])
-        .collect();
+    let contenders = allocators_and(["by-hand", "array-queue", "zeropool"]);
     [4 << 10, 64 << 10, 1 << 20]
         .map(|size| {
             let quick = size == 64 << 10;
@@ -175,10 +167,7 @@ impl Visit for Team<'_> {
 
     fn with<C: Contender>(self) -> Sample {
         let Self { case, budget } = self;
-        let it: &'static C = start(Setup {
-            size: case.size,
-            live: case.depth * case.threads,
-        });
+        let it: &'static C = case.start(case.depth * case.threads);
         let size = case.size;
         let mut sample = match case.depth {
             1 => team(case.threads, budget, Clock::Wall, |_| {
@@ -213,10 +202,7 @@ impl Visit for Pipe<'_> {
 
     fn with<C: Contender>(self) -> Sample {
         let Self { case, budget } = self;
-        let it: &'static C = start(Setup {
-            size: case.size,
-            live: RING + 2,
-        });
+        let it: &'static C = case.start(RING + 2);
         let (producer, consumer) = RingBuffer::new(RING);
         let ends = Mutex::new(vec![End::Producer(producer), End::Consumer(consumer)]);
         let (size, how) = (case.size, case.touch);
@@ -299,10 +285,7 @@ impl Visit for Churn<'_> {
     type Output = Sample;
 
     fn with<C: Contender>(self) -> Sample {
-        let it: &'static C = start(Setup {
-            size: self.case.size,
-            live: CHURNED,
-        });
+        let it: &'static C = self.case.start(CHURNED);
         let (size, how) = (self.case.size, self.case.touch);
         alone(self.budget, |ops| {
             for _ in 0..ops {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::touch;
-use crate::case::{ALLOCATORS, Case, Touch, Visit, Workload, visit};
+use crate::case::{Case, Touch, Visit, Workload, allocators_and, visit};
 use crate::contender::{Contender, Setup, start};
 use crate::measure::{Budget, Clock, Sample, team, waiting};
 
@@ -28,7 +28,7 @@ pub const TRACE: Workload = Workload {
 };
 
 fn cases() -> Vec<Case> {
-    let contenders: Vec<_> = ALLOCATORS.into_iter().chain(["zeropool"]).collect();
+    let contenders = allocators_and(["zeropool"]);
     ["digits", "image", "expr", "pipeline"]
         .map(|name| {
             let quick = name == "expr";
