@@ -7,19 +7,19 @@
 /// cannot, or refused; then nothing was ordered.
 #[cfg(target_os = "linux")]
 pub(crate) fn membarrier() -> bool {
+    const PRIVATE_EXPEDITED: libc::c_int = 8;
+    has_membarrier() && call_membarrier(PRIVATE_EXPEDITED)
+}
+
+/// Whether [`membarrier`] is to be had.
+#[cfg(target_os = "linux")]
+pub(crate) fn has_membarrier() -> bool {
     use core::sync::atomic::{AtomicU32, Ordering};
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 16;
-    const PRIVATE_EXPEDITED: libc::c_int = 8;
     const UNKNOWN: u32 = 0;
     const READY: u32 = 1;
     const REFUSED: u32 = 2;
     static REGISTERED: AtomicU32 = AtomicU32::new(UNKNOWN);
-
-    fn call(command: libc::c_int) -> bool {
-        // SAFETY: membarrier reads no memory of ours; a kernel that does not know it says ENOSYS.
-        let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-        result == 0
-    }
 
     if forced_off() {
         return false;
@@ -27,7 +27,7 @@ pub(crate) fn membarrier() -> bool {
     // Ordering: Relaxed - a cached answer of the kernel; registering twice is harmless.
     let mut state = REGISTERED.load(Ordering::Relaxed);
     if state == UNKNOWN {
-        state = if call(REGISTER_PRIVATE_EXPEDITED) {
+        state = if call_membarrier(REGISTER_PRIVATE_EXPEDITED) {
             READY
         } else {
             REFUSED
@@ -35,12 +35,25 @@ pub(crate) fn membarrier() -> bool {
         // Ordering: Relaxed - as above.
         REGISTERED.store(state, Ordering::Relaxed);
     }
-    state == READY && call(PRIVATE_EXPEDITED)
+    state == READY
+}
+
+#[cfg(target_os = "linux")]
+fn call_membarrier(command: libc::c_int) -> bool {
+    // SAFETY: membarrier reads no memory of ours; a kernel that does not know it says ENOSYS.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    result == 0
 }
 
 /// Elsewhere owners are asked to drain their caches themselves.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn membarrier() -> bool {
+    false
+}
+
+/// See the original.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn has_membarrier() -> bool {
     false
 }
 

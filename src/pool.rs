@@ -517,7 +517,6 @@ impl fmt::Debug for Pool {
         f.debug_struct("Pool")
             .field("index", &self.core.index())
             .field("held_bytes", &self.core.ledger.held())
-            .field("resting_depot_bytes", &self.core.ledger.resting())
             .finish()
     }
 }

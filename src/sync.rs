@@ -40,6 +40,11 @@ pub fn heavy_barrier() -> bool {
     crate::os::membarrier()
 }
 
+/// Whether [`heavy_barrier`] is to be had here, and with it the caches of threads that sleep.
+pub fn is_reachable() -> bool {
+    crate::os::has_membarrier()
+}
+
 /// Stores to a word that nobody else may change now, though others may try by compare-and-swap. The
 /// models swap: they take a plain store beside a read-modify-write for a race.
 #[inline(always)]

@@ -401,6 +401,7 @@ unsafe fn admit(
     loop {
         match core.ledger.admit(charge, &backing.policy) {
             Ok(()) => return Ok(()),
+            Err(_) if core.drop_vacant(cache) => continue,
             Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
             Err(Refusal::Promise | Refusal::Limit(_)) => {}
         }

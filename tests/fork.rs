@@ -290,7 +290,7 @@ fn a_cache_is_buried_as_the_fork_found_it() {
         ),
         (
             "under a trimmer",
-            |bias| assert_eq!(bias.steal(), Steal::Taken),
+            |bias| assert_eq!(bias.steal(true), Steal::Taken),
             Steal::LeftToOwner,
             false,
         ),
@@ -298,7 +298,7 @@ fn a_cache_is_buried_as_the_fork_found_it() {
             "asked to flush",
             |bias| {
                 assert!(bias.enter());
-                assert_eq!(bias.steal(), Steal::LeftToOwner);
+                assert_eq!(bias.steal(true), Steal::LeftToOwner);
                 bias.leave();
             },
             Steal::Taken,
@@ -308,7 +308,7 @@ fn a_cache_is_buried_as_the_fork_found_it() {
             "asked to flush, in an operation",
             |bias| {
                 assert!(bias.enter());
-                assert_eq!(bias.steal(), Steal::LeftToOwner);
+                assert_eq!(bias.steal(true), Steal::LeftToOwner);
             },
             Steal::LeftToOwner,
             false,

@@ -122,3 +122,62 @@ fn a_trim_answers_what_an_earlier_one_left_to_this_thread() {
         assert_eq!(source.live(), 0);
     });
 }
+
+/// A source whose deallocation drops a buffer of the very pool that is being trimmed.
+#[derive(Debug, Default)]
+struct Dropping {
+    os: ndpool::source::Os,
+    kept: std::sync::Mutex<Vec<ndpool::Buffer<std::mem::MaybeUninit<u8>>>>,
+}
+
+// SAFETY: the memory is `Os`'s; the drop of a buffer touches none of it.
+#[allow(unsafe_code)]
+unsafe impl ndpool::source::Source for Dropping {
+    fn name(&self) -> &'static str {
+        "dropping"
+    }
+
+    fn alloc(
+        &self,
+        layout: std::alloc::Layout,
+        zeroed: bool,
+    ) -> Result<ndpool::source::Memory, ndpool::AllocError> {
+        self.os.alloc(layout, zeroed)
+    }
+
+    unsafe fn dealloc(
+        &self,
+        base: std::ptr::NonNull<u8>,
+        layout: std::alloc::Layout,
+        token: usize,
+    ) {
+        let kept = self.kept.lock().unwrap().pop();
+        drop(kept);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.os.dealloc(base, layout, token) };
+    }
+
+    fn footprint(&self, layout: std::alloc::Layout) -> usize {
+        self.os.footprint(layout)
+    }
+}
+
+/// What comes home while its thread empties its own cache finds a place whose charge is kept.
+#[test]
+fn a_source_that_drops_a_buffer_during_a_trim_leaves_the_books_right() {
+    let source = Arc::new(Dropping::default());
+    let pool = Pool::builder().source(Arc::clone(&source)).build();
+    for _ in 0..3 {
+        // Taken elsewhere, so that each may have a berth.
+        let kept: Vec<_> = (0..4)
+            .map(|_| pool.allocate::<u8>(3 << 20).unwrap())
+            .collect();
+        drop(pool.allocate::<u8>(100 << 10).unwrap());
+        source.kept.lock().unwrap().extend(kept);
+        pool.trim();
+        pool.audit().unwrap();
+        while pool.trim() > 0 {}
+        pool.audit().unwrap();
+        assert_eq!(pool.stats().held_bytes, 0, "{}", pool.stats());
+    }
+}

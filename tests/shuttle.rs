@@ -263,7 +263,7 @@ fn every_theft_of_a_cache_excludes_its_owner() {
             })
         };
         let mut retires = false;
-        if shelf.0.steal() == Steal::Taken {
+        if shelf.0.steal(true) == Steal::Taken {
             touch(&shelf.1);
             retires = !shelf.0.restore();
         }

@@ -142,7 +142,7 @@ impl<S: Backing> Core<S> {
                 let reached = if is_own {
                     cache.bias.enter()
                 } else {
-                    cache.bias.steal() == Steal::Taken
+                    cache.bias.steal(false) == Steal::Taken
                 };
                 if reached {
                     held.push(cache);

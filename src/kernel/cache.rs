@@ -349,11 +349,12 @@ impl<S: Backing> Cache<S> {
             .shelf
             .with(|shelf| unsafe { (*shelf).room });
         // SAFETY: as above.
-        let charged = self.charged.with(|charged| unsafe { (*charged).shelves });
+        let charged = self.charged.with(|charged| unsafe { *charged });
         self.bias.leave();
         if room > 0 {
             return Some(ShelfState::Stocked { room });
         }
+        let charged = charged.shelves + charged.berths;
         let affordable = budget.saturating_sub(charged) / (MAGAZINES_PER_SHELF * charge.max(1));
         Some(
             match rounds.min(u32::try_from(affordable).unwrap_or(u32::MAX)) {
@@ -419,12 +420,17 @@ impl<S: Backing> Cache<S> {
     /// Owner: it took a block of `class` elsewhere, and may have a berth for the like when it gives
     /// one. Who only gives has none: what it gives is for others.
     pub fn credit(&self, class: usize) {
-        self.inside(|| {
-            self.credits.with_mut(|credits| {
-                // SAFETY: the owner is inside.
-                let credits = unsafe { &mut *credits };
-                credits[class] = credits[class].saturating_add(1).min(BERTHS_PER_CLASS as u8);
-            });
+        // SAFETY: the owner is inside.
+        self.inside(|| unsafe { self.add_credit(class) });
+    }
+
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    unsafe fn add_credit(&self, class: usize) {
+        self.credits.with_mut(|credits| {
+            // SAFETY: the caller's promise.
+            let credits = unsafe { &mut *credits };
+            credits[class] = credits[class].saturating_add(1).min(BERTHS_PER_CLASS as u8);
         });
     }
 
@@ -540,6 +546,11 @@ impl<S: Backing> Cache<S> {
                 // SAFETY: the slot is below the length that was.
                 block = unsafe { loaded.round(shelf.len) };
             }
+            if block.is_null() {
+                // The block that was in it is out, and may come back.
+                // SAFETY: the caller's promise.
+                unsafe { self.add_credit(class) };
+            }
             shelf.room -= 1;
             if shelf.room > 0 {
                 return Some((block, ptr::null()));
@@ -629,6 +640,21 @@ impl<S: Backing> Cache<S> {
         })
     }
 
+    /// Takes everything out of the cache, and with it all that is charged.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    pub unsafe fn empty_all(&self) -> ([Emptied<S>; CLASSES], Charged) {
+        // SAFETY: the caller's promise.
+        let emptied = core::array::from_fn(|class| unsafe { self.empty(class) });
+        self.berthed.replace(0);
+        let charged = self.charged.with_mut(|charged| {
+            // SAFETY: the caller's promise.
+            core::mem::take(unsafe { &mut *charged })
+        });
+        (emptied, charged)
+    }
+
     /// Shows every block of `class` in the cache to `f`.
     ///
     /// # Safety
@@ -652,18 +678,6 @@ impl<S: Backing> Cache<S> {
                 (0..len).for_each(|slot| f(unsafe { previous.round(slot) }));
             }
         });
-    }
-
-    /// Nothing is charged any more: the caller empties every shelf. Returns what was charged.
-    ///
-    /// # Safety
-    /// As [`empty`](Self::empty).
-    pub unsafe fn discharge(&self) -> Charged {
-        self.berthed.replace(0);
-        self.charged.with_mut(|charged| {
-            // SAFETY: the caller's promise.
-            core::mem::take(unsafe { &mut *charged })
-        })
     }
 
     /// New owner: binds the cache to a pool, with nothing charged.

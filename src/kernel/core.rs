@@ -9,7 +9,7 @@ use core::{fmt, ptr};
 use super::arena::{Arena, Cell, Exhausted};
 use super::backing::{Backing, Note};
 use super::block::{Block, Label};
-use super::cache::{Cache, Emptied};
+use super::cache::{Cache, Charged, Emptied};
 use super::depot::Depot;
 use super::ledger::Ledger;
 use super::magazine::Magazine;
@@ -549,17 +549,27 @@ impl<S: Backing> Core<S> {
     /// Kills everything in a cache.
     ///
     /// # Safety
-    /// The caller has the cache to itself, and it is bound to this pool.
+    /// The caller has the cache to itself, and it is bound to this pool, of which the caller holds a
+    /// handle or a share.
     pub unsafe fn kill_cache(&self, cache: &Cache<S>) -> usize {
-        let mut bytes = 0;
-        for class in 0..CLASSES {
-            // SAFETY: the caller's promise.
-            let emptied = unsafe { cache.empty(class) };
-            // SAFETY: it came out of a cache that is the caller's.
-            bytes += unsafe { self.kill_shelf(&emptied) };
-        }
         // SAFETY: the caller's promise.
-        self.ledger.vacate(unsafe { cache.discharge() });
+        let (shelves, charged) = unsafe { cache.empty_all() };
+        // SAFETY: they came out of a cache that is the caller's.
+        unsafe { self.kill_shelves(&shelves, charged) }
+    }
+
+    /// Kills what came out of a cache. What was charged for it goes last: what counts as resting does
+    /// so until it is gone.
+    ///
+    /// # Safety
+    /// As [`kill_shelf`](Self::kill_shelf); the caller holds a handle or a share of the pool.
+    pub(super) unsafe fn kill_shelves(&self, shelves: &[Emptied<S>], charged: Charged) -> usize {
+        let mut bytes = 0;
+        for emptied in shelves {
+            // SAFETY: the caller's promise.
+            bytes += unsafe { self.kill_shelf(emptied) };
+        }
+        self.ledger.vacate(charged);
         bytes
     }
 }

@@ -152,8 +152,9 @@ impl Ledger {
     /// A birth that was admitted has come about.
     pub fn born(&self, bytes: usize, policy: &Policy) {
         self.pending.sub(bytes as u64);
-        let held = self.used().saturating_add(self.resting());
-        self.highest_held.raise(held as u64);
+        let held = self.held() as u64;
+        self.highest_held
+            .raise(held.saturating_sub(self.pending.get()));
         self.tick(policy);
     }
 
@@ -202,8 +203,13 @@ impl Ledger {
 
     /// `bytes` leave the depot towards their source.
     pub fn unrest(&self, bytes: usize) {
-        self.resting.sub(bytes as u64);
+        self.rouse(bytes);
         self.unstock(bytes);
+    }
+
+    /// `bytes` count no longer as resting.
+    pub fn rouse(&self, bytes: usize) {
+        self.resting.sub(bytes as u64);
     }
 
     /// A thread cache gives up its room.

@@ -27,7 +27,7 @@ pub const CLOSED: u32 = 8;
 pub enum Steal {
     /// The cache is the trimmer's until [`Bias::restore`].
     Taken,
-    /// The owner is inside or cannot be watched; it will empty the cache at its next operation.
+    /// The owner is inside or cannot be watched; if asked, it empties the cache at its next operation.
     LeftToOwner,
     /// The cache has no owner, or a closed pool, or another trimmer: nothing to do.
     Vacant,
@@ -131,8 +131,9 @@ impl Bias {
         before & CLOSED == 0
     }
 
-    /// Trimmer: asks for the cache. Trimmers of one pool take turns (see `Core::trim`).
-    pub fn steal(&self) -> Steal {
+    /// Trimmer: asks for the cache. Trimmers of one pool take turns (see `Core::trim`). With `flush`, an
+    /// owner that cannot be waited for is left the request to empty it; else it is left alone.
+    pub fn steal(&self, flush: bool) -> Steal {
         let seen = self.request() & FLUSH;
         // Ordering: Acquire - E6, with `adopt`: the cache as bound, by an owner that may not have
         // been inside yet. (Trimmers see each other's work by their turn.)
@@ -145,11 +146,12 @@ impl Bias {
         if self.wait_until_out() {
             return Steal::Taken;
         }
+        let left = if flush { FLUSH } else { seen };
         // Ordering: Relaxed, on failure Acquire - E8, with `exit`: nothing was done to the cache; or
         // the owner has exited in between and left it to us.
         match self
             .request
-            .compare_exchange(STEAL, FLUSH, Ordering::Relaxed, Ordering::Acquire)
+            .compare_exchange(STEAL, left, Ordering::Relaxed, Ordering::Acquire)
         {
             Ok(_) => Steal::LeftToOwner,
             Err(_) => Steal::Taken,

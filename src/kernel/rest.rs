@@ -7,7 +7,6 @@ use super::block::Block;
 use super::cache::Cache;
 use super::core::Core;
 use super::magazine::Magazine;
-use super::tuning::CLASSES;
 
 impl<S: Backing> Core<S> {
     /// Puts a magazine into the depot, or kills its rounds if the depot is at its cap. An empty
@@ -139,15 +138,18 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// As [`kill_cache`](Self::kill_cache).
     pub unsafe fn flush_cache(&self, cache: &Cache<S>) {
-        // The room first, so that what takes it in the depot is not refused for the cap.
         // SAFETY: the caller's promise.
-        self.ledger.vacate(unsafe { cache.discharge() });
-        for class in 0..CLASSES {
-            // SAFETY: the caller's promise.
-            for magazine in unsafe { cache.empty(class) }.magazines() {
+        let (shelves, charged) = unsafe { cache.empty_all() };
+        // The room first, so that what takes it in the depot is not refused for the cap; but what
+        // counted as resting does so until it does in the depot.
+        self.ledger
+            .unstock(charged.shelves + charged.berths + charged.beyond);
+        for (class, emptied) in shelves.iter().enumerate() {
+            for magazine in emptied.magazines() {
                 // SAFETY: it came out of a cache that is the caller's.
                 unsafe { self.rest_magazine(class, magazine) };
             }
         }
+        self.ledger.rouse(charged.beyond);
     }
 }

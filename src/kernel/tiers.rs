@@ -20,7 +20,7 @@ use super::core::{Core, World};
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::{Hold, Slot};
-use super::sync::{Ordering, fence};
+use super::sync::{Ordering, fence, is_reachable};
 use super::tuning::CLASSES;
 
 impl<S: Backing> Core<S> {
@@ -214,7 +214,8 @@ impl<S: Backing> Core<S> {
         let Some(cost) = cache.berth_cost(class, charge, backing.berths(), backing.budget()) else {
             return false;
         };
-        if !self.stock(backing, cost.within) {
+        // What lies beyond the budget has to be within reach.
+        if cost.beyond > 0 && !is_reachable() || !self.stock(backing, cost.within) {
             return false;
         }
         let rests = self.rest_bytes(backing, cost.beyond);
@@ -492,6 +493,6 @@ unsafe fn abandon<S: Backing>(slot: &Slot<S>, cache: &Cache<S>) {
         numbers.gives.add(gives);
     }
     // SAFETY: the caller's promise.
-    core.ledger.vacate(unsafe { cache.discharge() });
+    core.ledger.vacate(unsafe { cache.charged() });
     slot.forget(cache);
 }

@@ -85,7 +85,7 @@ impl<S: Backing> Core<S> {
             if spare(cache) || is_own {
                 continue;
             }
-            if cache.bias.steal() == Steal::Taken {
+            if cache.bias.steal(true) == Steal::Taken {
                 // SAFETY: the lock has given the cache to us until `restore`.
                 bytes += unsafe { self.kill_cache(cache) };
                 self.restore_cache(cache);
@@ -130,15 +130,32 @@ impl<S: Backing> Core<S> {
             // SAFETY: as above.
             vacant || unsafe { self.unberth_one(cache, by) }
         };
-        if own.is_some_and(|own| evict(own, By::Owner)) {
-            return true;
+        // SAFETY: callers hold a handle or a block.
+        let limited = unsafe { self.backing() }.policy().limit < usize::MAX;
+        // Nobody is refused for bytes that are on their way home; without a limit nobody waits either.
+        if limited {
+            self.take_turn();
         }
-        self.take_turn();
-        let evicted = self
-            .berthed_caches()
-            .any(|cache| self.reach(cache, own, evict) == Some(true));
-        self.end_turn();
+        let mut evicted = own.is_some_and(|own| evict(own, By::Owner));
+        if !evicted && (limited || self.try_turn()) {
+            evicted = self
+                .berthed_caches()
+                .any(|cache| self.reach(cache, own, evict) == Some(true));
+            if !limited {
+                self.end_turn();
+            }
+        }
+        if limited {
+            self.end_turn();
+        }
         evicted
+    }
+
+    /// The vacant berths of the caller's `own` cache go, which sets right what counts as resting.
+    /// `false` if none of them was beyond the budget.
+    pub fn drop_vacant(&self, own: Option<&Cache<S>>) -> bool {
+        // SAFETY: the cache is the caller's.
+        own.is_some_and(|own| unsafe { self.unberth_vacant(own, By::Owner) })
     }
 
     fn has_berths(&self, class: usize) -> bool {
@@ -161,7 +178,7 @@ impl<S: Backing> Core<S> {
         if own.is_some_and(|own| ptr::eq(own, cache)) {
             return Some(f(cache, By::Owner));
         }
-        if cache.bias.steal() != Steal::Taken {
+        if cache.bias.steal(false) != Steal::Taken {
             return None;
         }
         let result = f(cache, By::Trimmer);
@@ -213,8 +230,6 @@ impl<S: Backing> Core<S> {
         let charge = unsafe { self.backing() }.class_charge(class);
         // SAFETY: the caller's promise.
         let berth = by.of(cache, || unsafe { cache.unberth(class, charge, vacant) })?;
-        self.ledger.unrest(berth.beyond);
-        self.ledger.unstock(berth.within);
         // SAFETY: magazines are arena cells, never unmapped.
         if let Some(magazine) = unsafe { berth.magazine.as_ref() } {
             self.world().magazines.release(magazine.index());
@@ -224,6 +239,8 @@ impl<S: Backing> Core<S> {
             // SAFETY: it came out of a cache that is the caller's.
             unsafe { self.death(block) }
         });
+        self.ledger.unrest(berth.beyond);
+        self.ledger.unstock(berth.within);
         Some(Gone {
             killed,
             beyond: berth.beyond,
@@ -299,20 +316,14 @@ impl<S: Backing> Core<S> {
         }
     }
 
-    /// Owner: kills everything in its own cache, class by class inside the lock.
+    /// Owner: kills everything in its own cache, once it is out of it: a source that is called may
+    /// come back.
     pub fn kill_own(&self, own: &Cache<S>) -> usize {
-        let mut bytes = 0;
-        for class in 0..CLASSES {
-            // SAFETY: the owner is inside.
-            let Some(emptied) = own.inside(|| unsafe { own.empty(class) }) else {
-                return bytes;
-            };
-            // SAFETY: it came out of the caller's own cache.
-            bytes += unsafe { self.kill_shelf(&emptied) };
-        }
         // SAFETY: the owner is inside.
-        let charged = own.inside(|| unsafe { own.discharge() });
-        self.ledger.vacate(charged.unwrap_or_default());
-        bytes
+        let Some((shelves, charged)) = own.inside(|| unsafe { own.empty_all() }) else {
+            return 0;
+        };
+        // SAFETY: they came out of the caller's own cache.
+        unsafe { self.kill_shelves(&shelves, charged) }
     }
 }

@@ -218,6 +218,11 @@ pub fn heavy_barrier() -> bool {
     true
 }
 
+/// Whether [`heavy_barrier`] is to be had.
+pub fn is_reachable() -> bool {
+    true
+}
+
 /// Stores to a word that nobody else may change now.
 pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
     word.swap(value, order);

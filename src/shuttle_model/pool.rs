@@ -316,6 +316,7 @@ impl<'w> Seat<'w> {
         loop {
             match core.ledger.admit(1, &backing.policy) {
                 Ok(()) => break,
+                Err(_) if core.drop_vacant(cache) => continue,
                 Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
                 Err(_) if core.ledger.admit_bare(1, &backing.policy).is_ok() => break,
                 Err(_) => {}

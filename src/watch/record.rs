@@ -45,11 +45,14 @@ pub(crate) struct Outstanding {
     pub(crate) serial: u64,
     pub(crate) capacity: usize,
     pub(crate) age: Duration,
+    // Read at a scope's end.
+    #[cfg_attr(not(feature = "ndarray"), allow(dead_code))]
     pub(crate) thread: usize,
     pub(crate) site: Option<Site>,
     /// Bytes of the smallest view, if one was made that is smaller than the buffer.
     pub(crate) smallest_view: Option<usize>,
     /// Whether a scope has given it away.
+    #[cfg_attr(not(feature = "ndarray"), allow(dead_code))]
     pub(crate) survivor: bool,
 }
 
