@@ -424,4 +424,4 @@ impl<T: Element + fmt::Debug> fmt::Debug for Buffer<T> {
 
 static_assertions::assert_impl_all!(Buffer<u8>: Send, Sync, UnwindSafe, RefUnwindSafe, AsRef<[u8]>, AsMut<[u8]>);
 static_assertions::assert_not_impl_any!(Buffer<u8>: Clone);
-static_assertions::const_assert_eq!(size_of::<Buffer<u8>>(), 32);
+static_assertions::const_assert_eq!(size_of::<Buffer<u8>>(), 40);

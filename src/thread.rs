@@ -39,16 +39,16 @@ thread_local! {
 
 /// Place of a pool in the inline table: below its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u32);
+pub(crate) struct Place(usize);
 
 impl Place {
     /// A place where nothing is ever registered.
-    pub(crate) const NONE: Self = Self(BEYOND as u32);
+    pub(crate) const NONE: Self = Self(BEYOND);
 
     /// The place of a pool.
     #[inline]
     pub(crate) fn of(core: &Core) -> Self {
-        Self(core.index().min(BEYOND as u32))
+        Self((core.index() as usize).min(BEYOND))
     }
 }
 
@@ -56,7 +56,7 @@ impl Hot {
     #[inline(always)]
     fn cache(&self, place: Place) -> &'static Cache {
         // SAFETY: a `Place` is at most `BEYOND`, the last index of the table.
-        unsafe { self.table.get_unchecked(place.0 as usize) }.get()
+        unsafe { self.table.get_unchecked(place.0) }.get()
     }
 }
 
@@ -134,7 +134,7 @@ unsafe fn remember(hot: &Hot, core: &Core, cache: &'static Cache) {
         // SAFETY: the caller's promise.
         let watched = unsafe { core.backing() }.watch.is_some();
         let found = if watched { &VACANT } else { cache };
-        hot.table[place.0 as usize].set(found);
+        hot.table[place.0].set(found);
     }
 }
 

@@ -57,26 +57,22 @@ pub struct Cache<S: Backing> {
 
 /// A class's index into a cache, checked once: at most `CLASSES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class(u32);
+pub struct Class(usize);
 
 impl Class {
     /// What has no class: its place is never stocked.
-    pub const NONE: Self = Self(CLASSES as u32);
+    pub const NONE: Self = Self(CLASSES);
 
     /// The class, or none where `class` is out of the table.
     #[inline(always)]
     pub fn new(class: usize) -> Self {
-        Self(if class < CLASSES {
-            class as u32
-        } else {
-            CLASSES as u32
-        })
+        Self(if class < CLASSES { class } else { CLASSES })
     }
 
     /// The index.
     #[inline(always)]
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.0
     }
 }
 
