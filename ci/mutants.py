@@ -285,6 +285,9 @@ mod os {
     pub fn membarrier() -> bool {
         true
     }
+    pub fn has_membarrier() -> bool {
+        true
+    }
 }
 mod sync;
 """
