@@ -60,7 +60,7 @@ PLANTED = [
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - the pair of the fence in `light_barrier`.\n    fence(Ordering::SeqCst);", "", "no heavy barrier"),
     ("src/kernel/stack.rs", "(head & !INDEX_MASK).wrapping_add(TAG_ONE)", "head & !INDEX_MASK", "no tag"),
     ("src/kernel/trim.rs", "            unsafe { self.flush_cache(cache) };\n            self.restore_cache(cache);", "            self.restore_cache(cache);", "a left cache given back with what is in it"),
-    ("src/kernel/trim.rs", "        self.ledger.unrest(berth.beyond);\n", "", "a berth that goes and still counts as resting"),
+    ("src/kernel/trim.rs", "        self.ledger.vacate(berth.charged);\n", "", "a berth that goes and still counts as resting"),
     ("src/kernel/cache.rs", "if credit == 0 || room", "if room", "a berth for who only gives"),
     ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released() {", "seen.is_released() {", "no generation check"),
     ("src/kernel/state.rs", "seen.generation() != generation || seen.is_released() || seen.is_saturated()", "seen.is_released() || seen.is_saturated()", "no generation check in a forced release"),
@@ -106,11 +106,10 @@ EQUIVALENT = {
         "who asks whether a pool is open holds a handle or a block of it, which shows it built",
     ("src/kernel/core.rs", "drop_handle: no fence(Acquire)"):
         "the fence in `close` acquires as well, and in a pool closed before the one in `drop_share`",
-    ("src/kernel/core.rs", "take_turn: turn: Acquire -> Relaxed"):
+    ("src/kernel/core.rs", "try_turn: turn: Acquire -> Relaxed"):
         "the turn keeps trimmers apart, for which an exchange is enough; what they touch in turn is handed over by each "
         "cache's own word (E6) and by the depot's stacks",
-    ("src/kernel/core.rs", "try_turn: turn: Acquire -> Relaxed"): "as for `take_turn`",
-    ("src/kernel/core.rs", "end_turn: turn: Release -> Relaxed"): "as for `take_turn`",
+    ("src/kernel/core.rs", "end_turn: turn: Release -> Relaxed"): "as for `try_turn`",
     ("src/kernel/core.rs", "is_closed: closed: Acquire -> Relaxed"):
         "as for `open`; and who sees it closed touches nothing but what its own block shows",
     ("src/kernel/core.rs", "close: closed: AcqRel -> Acquire"):

@@ -22,11 +22,6 @@ fn assert_balance(universe: &Universe, core: &StandCore) {
     assert_eq!(core.depot_estimate(0), exist as u64);
 }
 
-fn assert_all_gone(universe: &Universe) {
-    assert_eq!(universe.log.allocs(), universe.log.deallocs());
-    assert_eq!(universe.log.ends(), 1);
-}
-
 /// Room for a birth is made from the berth of a thread that works and exits.
 #[test]
 fn an_eviction_meets_an_owner_that_works_and_exits() {
@@ -36,16 +31,11 @@ fn an_eviction_meets_an_owner_that_works_and_exits() {
         let universe = Universe::new();
         let core = open(&universe);
         let index = core.index();
-        let thread = universe.arrive();
-        let (block, _) = thread.take(core);
-        thread.give(block);
+        let slot = universe.arrive_keeping(core);
         assert_eq!((core.ledger.resting(), core.depot_estimate(0)), (1, 0));
-        let slot = thread.slot_index();
         let worker = spawn(&universe, move |universe| {
             let thread = universe.resume(slot);
-            let (block, _) = thread.take(universe.core(index));
-            thread.give(block);
-            thread.exit();
+            thread.work_and_exit(universe.core(index));
         });
         let main = universe.pass_by();
         let evicted = core.evict_berth(None);
@@ -53,7 +43,7 @@ fn an_eviction_meets_an_owner_that_works_and_exits() {
         worker.join().unwrap();
         assert_balance(&universe, core);
         main.drop_handle(core);
-        assert_all_gone(&universe);
+        universe.assert_all_gone(1);
         outcome(match (evicted, killed) {
             (true, 0) => "vacant",
             (true, _) => "with its block",
@@ -71,10 +61,7 @@ fn an_owner_that_evicts_meets_a_trim() {
         let universe = Universe::new();
         let core = open(&universe);
         let index = core.index();
-        let thread = universe.arrive();
-        let (block, _) = thread.take(core);
-        thread.give(block);
-        let slot = thread.slot_index();
+        let slot = universe.arrive_keeping(core);
         let worker = spawn(&universe, move |universe| {
             let thread = universe.resume(slot);
             let evicted = thread.evict_berth(universe.core(index));
@@ -86,7 +73,7 @@ fn an_owner_that_evicts_meets_a_trim() {
         let evicted = worker.join().unwrap();
         assert_balance(&universe, core);
         main.drop_handle(core);
-        assert_all_gone(&universe);
+        universe.assert_all_gone(1);
         outcome(match (evicted, trimmed) {
             (true, 0) => "by the owner",
             (false, 0 | 1) => "by the trimmer",
@@ -115,7 +102,7 @@ fn a_new_berth_meets_the_last_handle() {
         });
         universe.pass_by().drop_handle(core);
         let kept = worker.join().unwrap();
-        assert_all_gone(&universe);
+        universe.assert_all_gone(1);
         outcome(if kept {
             "closed after"
         } else {
@@ -133,25 +120,19 @@ fn ageing_meets_a_thread_that_uses_its_berth() {
         let universe = Universe::new();
         let core = open(&universe);
         let index = core.index();
-        let thread = universe.arrive();
-        let (block, _) = thread.take(core);
-        thread.give(block);
+        let slot = universe.arrive_keeping(core);
         let main = universe.pass_by();
         main.age(core);
-        let slot = thread.slot_index();
         let worker = spawn(&universe, move |universe| {
             let thread = universe.resume(slot);
-            let (block, from) = thread.take(universe.core(index));
-            thread.give(block);
-            thread.exit();
-            from
+            thread.work_and_exit(universe.core(index))
         });
         let aged = main.age(core);
         let from = worker.join().unwrap();
         assert!(aged == 0 || from != From::Cache || aged == 1);
         assert_balance(&universe, core);
         main.drop_handle(core);
-        assert_all_gone(&universe);
+        universe.assert_all_gone(1);
         outcome(format!("aged {aged}"));
     });
 }
@@ -189,6 +170,6 @@ fn berths_are_for_those_who_take() {
         taker.exit();
         assert_balance(&universe, core);
         universe.pass_by().drop_handle(core);
-        assert_all_gone(&universe);
+        universe.assert_all_gone(1);
     });
 }

@@ -9,21 +9,6 @@ use ndpool::loom_model::tuning::LAST_GENERATION;
 use ndpool::loom_model::{Model, check, outcome, spawn};
 use support::{From, Stand, Universe};
 
-/// Nothing is left: every payload freed once, and `pools` lives ended.
-fn assert_all_gone(universe: &Universe, pools: usize) {
-    let log = &universe.log;
-    assert_eq!(
-        log.allocs(),
-        log.deallocs(),
-        "a block is left behind in a closed pool"
-    );
-    assert_eq!(
-        log.ends(),
-        pools,
-        "a pool lives on without handles and blocks"
-    );
-}
-
 /// A block comes home by a thread without a cache, while the last handle goes: the store-load
 /// fence on both sides decides who frees it.
 #[test]
@@ -45,7 +30,7 @@ fn a_block_comes_home_while_the_pool_closes() {
             main.drop_handle(core);
             let by_closer = universe.log.deallocs() > 0;
             let brought = giver.join().unwrap();
-            assert_all_gone(&universe, 1);
+            universe.assert_all_gone(1);
             outcome(if by_closer && !brought {
                 "by the closer"
             } else {
@@ -74,7 +59,7 @@ fn a_block_comes_home_to_a_cache_and_the_thread_exits() {
             });
             main.drop_handle(core);
             giver.join().unwrap();
-            assert_all_gone(&universe, 1);
+            universe.assert_all_gone(1);
             outcome("gone");
         },
     );
@@ -105,7 +90,7 @@ fn a_block_comes_home_to_a_cache_and_the_thread_stays() {
             "a closed pool lives in a cache, and nobody told its thread"
         );
         universe.resume(slot).exit();
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(if gone { "gone" } else { "left to the owner" });
     });
 }
@@ -132,7 +117,7 @@ fn a_filled_cache_while_the_pool_closes() {
         });
         main.drop_handle(core);
         giver.join().unwrap();
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome("gone");
     });
 }
@@ -155,7 +140,7 @@ fn two_handles_go_at_once() {
         });
         main.drop_handle(core);
         other.join().unwrap();
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome("gone");
     });
 }
@@ -178,7 +163,7 @@ fn the_last_blocks_of_a_closed_pool_die_at_once() {
             });
             main.give(universe.block(blocks[1]));
             other.join().unwrap();
-            assert_all_gone(&universe, 1);
+            universe.assert_all_gone(1);
             outcome("gone");
         },
     );
@@ -206,7 +191,7 @@ fn a_core_is_opened_again_while_a_block_comes_home() {
             main.give(other);
             giver.join().unwrap();
             main.drop_handle(next);
-            assert_all_gone(&universe, 2);
+            universe.assert_all_gone(2);
             outcome(if again {
                 "in the same cell"
             } else {
@@ -226,21 +211,16 @@ fn a_trim_meets_a_thread_that_works_and_exits() {
         let universe = Universe::new();
         let core = universe.open(10, 1);
         let index = core.index();
-        let thread = universe.arrive();
-        let (block, _) = thread.take(core);
-        thread.give(block);
-        let slot = thread.slot_index();
+        let slot = universe.arrive_keeping(core);
         let worker = spawn(&universe, move |universe| {
             let thread = universe.resume(slot);
-            let (block, _) = thread.take(universe.core(index));
-            thread.give(block);
-            thread.exit();
+            thread.work_and_exit(universe.core(index));
         });
         let main = universe.pass_by();
         let trimmed = main.trim(core);
         worker.join().unwrap();
         main.drop_handle(core);
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(format!("trimmed {trimmed}"));
     });
 }
@@ -276,7 +256,7 @@ fn a_trim_meets_an_eviction(name: &str, limited: bool) {
             assert_eq!(core.depot_estimate(0), 0);
             assert_eq!(universe.log.deallocs(), 3);
             main.drop_handle(core);
-            assert_all_gone(&universe, 1);
+            universe.assert_all_gone(1);
             outcome(match (trimmed, evicted) {
                 (3, 0) => "all by the trimmer",
                 (0, 2) => "all evicted",
@@ -324,7 +304,7 @@ fn an_eviction_meets_a_take_and_a_give() {
         assert_eq!(core.ledger.held(), resting);
         assert_eq!(core.ledger.resting(), resting);
         main.drop_handle(core);
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(match (evicted, from) {
             (true, From::Source) => "evicted before the take",
             (true, _) => "evicted after the give",
@@ -342,24 +322,18 @@ fn ageing_meets_a_thread_that_works_and_exits() {
         let universe = Universe::new();
         let core = universe.open(10, 1);
         let index = core.index();
-        let thread = universe.arrive();
-        let (block, _) = thread.take(core);
-        thread.give(block);
-        let slot = thread.slot_index();
+        let slot = universe.arrive_keeping(core);
         let main = universe.pass_by();
         assert_eq!(main.age(core), 0, "a cache in use is spared");
         let worker = spawn(&universe, move |universe| {
             let thread = universe.resume(slot);
-            let (block, from) = thread.take(universe.core(index));
-            thread.give(block);
-            thread.exit();
-            from
+            thread.work_and_exit(universe.core(index))
         });
         let aged = main.age(core);
         let from = worker.join().unwrap();
         assert!(aged == 0 || from != From::Cache || aged == 1);
         main.drop_handle(core);
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(format!("aged {aged}"));
     });
 }
@@ -384,7 +358,7 @@ fn ageing_meets_a_trim() {
         let aged = ager.join().unwrap();
         thread.exit();
         main.drop_handle(core);
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(format!("aged {aged}, trimmed {trimmed}"));
     });
 }
@@ -410,7 +384,7 @@ fn an_upgrade_meets_the_last_handle() {
         });
         universe.pass_by().drop_handle(core);
         let upgraded = other.join().unwrap();
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(if upgraded { "upgraded" } else { "too late" });
     });
 }
@@ -441,7 +415,7 @@ fn an_upgrade_meets_another_life_of_the_core() {
         let next = universe.open(10, 0);
         main.drop_handle(next);
         let upgraded = other.join().unwrap();
-        assert_all_gone(&universe, 2);
+        universe.assert_all_gone(2);
         outcome(if upgraded { "upgraded" } else { "refused" });
     });
 }
@@ -470,7 +444,7 @@ fn an_upgrade_meets_the_opening() {
         let core = universe.open(10, 0);
         main.drop_handle(core);
         let upgraded = other.join().unwrap();
-        assert_all_gone(&universe, 2);
+        universe.assert_all_gone(2);
         outcome(if upgraded { "upgraded" } else { "too early" });
     });
 }
@@ -505,7 +479,7 @@ fn a_block_that_dies_in_its_last_generation_is_not_used_again() {
         main.give(next);
         assert_eq!(core.numbers.retired.get(), 1);
         main.drop_handle(core);
-        assert_all_gone(&universe, 1);
+        universe.assert_all_gone(1);
         outcome(if mine {
             "by the owner"
         } else {

@@ -32,6 +32,16 @@ impl Block {
         block
     }
 
+    /// A block in its last generation, with one owner.
+    fn shared_for_the_last_time() -> Arc<Self> {
+        let block = Arc::new(Self {
+            state: State::at_generation(LAST_GENERATION - 1),
+            payload: Witness::new(1),
+        });
+        assert_eq!(block.state.share(), Ok(LAST_GENERATION));
+        block
+    }
+
     /// What an owner does: reads, releases, frees if it was the last. `true` if so.
     fn read_and_release(&self, value: u32) -> bool {
         assert_eq!(self.payload.read(), value);
@@ -473,11 +483,7 @@ fn t9_a_saturated_word_stays_in_its_band() {
 fn t10_the_last_generation_retires() {
     let expected = ["stale", "upgraded, last: owner", "upgraded, last: handle"];
     check("t10_the_last_generation_retires", &expected, || {
-        let block = Arc::new(Block {
-            state: State::at_generation(LAST_GENERATION - 1),
-            payload: Witness::new(1),
-        });
-        assert_eq!(block.state.share(), Ok(LAST_GENERATION));
+        let block = Block::shared_for_the_last_time();
         let release = |block: &Block| block.state.release() == Released::Last { retire: true };
         let handle = spawn(&block, move |block| {
             block
@@ -513,11 +519,7 @@ fn t10_forced_in_the_last_generation_retires() {
         "t10_forced_in_the_last_generation_retires",
         &expected,
         || {
-            let block = Arc::new(Block {
-                state: State::at_generation(LAST_GENERATION - 1),
-                payload: Witness::new(1),
-            });
-            assert_eq!(block.state.share(), Ok(LAST_GENERATION));
+            let block = Block::shared_for_the_last_time();
             let handle = spawn(&block, |block| block.state.upgrade(LAST_GENERATION).is_ok());
             let forced = block.state.force_release(LAST_GENERATION);
             assert_eq!(forced, Ok(Released::Last { retire: true }));
@@ -533,11 +535,7 @@ fn t10_taken_back_in_the_last_generation() {
         "t10_taken_back_in_the_last_generation",
         &["stale", "upgraded"],
         || {
-            let block = Arc::new(Block {
-                state: State::at_generation(LAST_GENERATION - 1),
-                payload: Witness::new(1),
-            });
-            assert_eq!(block.state.share(), Ok(LAST_GENERATION));
+            let block = Block::shared_for_the_last_time();
             let handle = spawn(&block, |block| block.state.upgrade(LAST_GENERATION).is_ok());
             let unique = block.state.try_unique();
             if unique {

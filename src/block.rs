@@ -168,12 +168,8 @@ impl Bound {
         let Some(reclaim) = &self.reclaim else {
             return false;
         };
-        if RECLAIMING.replace(true) {
-            return false;
-        }
         let mut freed = false;
-        guarded(|| freed = reclaim(bytes));
-        RECLAIMING.set(false);
+        report::unless_running(&RECLAIMING, || guarded(|| freed = reclaim(bytes)));
         freed
     }
 

@@ -2,10 +2,12 @@
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::thread::LocalKey;
 
 use crossbeam_epoch::{self as epoch, Atomic, Owned};
 
@@ -221,6 +223,20 @@ pub(crate) fn emit(report: &Report) {
     EMITTED.add(1);
     let hook = current();
     caught(|| hook(report));
+}
+
+/// Runs `run` unless this thread runs its like already, as `running` says: a callback is not called
+/// for what a callback does.
+pub(crate) fn unless_running<R>(
+    running: &'static LocalKey<Cell<bool>>,
+    run: impl FnOnce() -> R,
+) -> Option<R> {
+    if running.replace(true) {
+        return None;
+    }
+    let result = run();
+    running.set(false);
+    Some(result)
 }
 
 /// Runs somebody else's code; `None` if it panicked.

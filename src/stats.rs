@@ -322,6 +322,10 @@ impl From<Places> for Audit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
+    /// The calling thread is inside a trim of the pool: what a source calls back from there cannot
+    /// audit it.
+    #[error("the calling thread is trimming the pool")]
+    Busy,
     /// A block rests in two places, or among blocks of another class or pool.
     #[error("control block {block} is misplaced in class {class}")]
     Misplaced {
@@ -363,6 +367,7 @@ pub enum AuditError {
 impl From<Mismatch> for AuditError {
     fn from(mismatch: Mismatch) -> Self {
         match mismatch {
+            Mismatch::Busy => Self::Busy,
             Mismatch::Misplaced { block, class } => Self::Misplaced { block, class },
             Mismatch::Blocks {
                 class,

@@ -57,6 +57,13 @@ pub fn pause() {
     std::thread::yield_now();
 }
 
+/// A number for the calling thread, never 0, that no other living thread has.
+pub fn this_thread() -> u64 {
+    thread_local! { static NAME: u8 = const { 0 } }
+    // Without a destructor: it is there until the thread is gone.
+    NAME.with(|name| core::ptr::from_ref(name).addr() as u64)
+}
+
 /// A statistic with one writer: orders nothing, is not modelled.
 #[derive(Debug, Default)]
 #[repr(transparent)]

@@ -9,25 +9,14 @@ use std::thread;
 
 use ndarray::{Axis, Ix1, Ix2, array, s};
 use ndpool::{
-    AllocErrorKind, ArrayError, Buffer, Disposable, Handle, Pool, PoolArray, SharedArray,
-    SharedBuffer, ViewError,
+    AllocErrorKind, ArrayError, Buffer, Disposable, Pool, PoolArray, SharedArray, SharedBuffer,
+    ViewError,
 };
 
+mod arrays;
+use arrays::{grid, live, name};
+
 mod field;
-
-/// Blocks of the pool that users have now.
-fn live(pool: &Pool) -> u64 {
-    pool.stats().classes.iter().map(|class| class.live).sum()
-}
-
-fn grid(pool: &Pool) -> SharedArray<i32, Ix2> {
-    pool.from_shape_fn((4, 5), |(i, j)| (i * 5 + j) as i32)
-        .share()
-}
-
-fn name<T: ndpool::Element, D: ndarray::Dimension>(array: &SharedArray<T, D>) -> Handle {
-    array.handle().expect("the array has elements")
-}
 
 // Known defects of the system that this one carries over.
 

@@ -6,22 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use ndarray::{Axis, Ix1, Ix2, array, s};
-use ndpool::{ArrayError, Disposable, Handle, Pool, SharedArray, SharedBuffer};
+use ndarray::{Axis, Ix1, array, s};
+use ndpool::{ArrayError, Disposable, Pool, SharedArray, SharedBuffer};
 
-/// Blocks of the pool that users have now.
-fn live(pool: &Pool) -> u64 {
-    pool.stats().classes.iter().map(|class| class.live).sum()
-}
-
-fn grid(pool: &Pool) -> SharedArray<i32, Ix2> {
-    pool.from_shape_fn((4, 5), |(i, j)| (i * 5 + j) as i32)
-        .share()
-}
-
-fn name<T: ndpool::Element, D: ndarray::Dimension>(array: &SharedArray<T, D>) -> Handle {
-    array.handle().expect("the array has elements")
-}
+mod arrays;
+use arrays::{grid, live, name};
 
 #[test]
 fn c1_dispose_releases_and_is_seen() {

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use ndpool::allocator::Limited;
 use ndpool::source::{Faulty, Heap, Memory, Mmap, Os, Source};
-use ndpool::{AllocError, AllocErrorKind, Buffer, BufferAllocator, Pool, PoolBuilder};
+use ndpool::{
+    AllocError, AllocErrorKind, Audit, AuditError, Buffer, BufferAllocator, Pool, PoolBuilder,
+};
 
 mod field;
 use field::{Watched, alone, at_once, rounds, stamp_once, within};
@@ -270,6 +272,115 @@ fn nothing_is_refused_while_another_allocation_still_makes_room() {
         assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
     });
     pool.audit().unwrap();
+}
+
+/// The footprint promise waits like the limit: what a trimmer has in its hands is still held, and a
+/// birth that would go over the promise for it comes after.
+#[test]
+fn no_birth_breaks_the_promise_while_a_trimmer_still_holds_blocks() {
+    let source = Arc::new(Gated::default());
+    let pool = Pool::builder()
+        .source(Arc::clone(&source))
+        .floor(0)
+        .slack(0.3)
+        .build();
+    let large = [0; 4].map(|_| pool.allocate::<u8>(10 * MIB).unwrap());
+    let peak = pool.ledger().2;
+    drop(large);
+    source.set_closed(true);
+    thread::scope(|scope| {
+        scope.spawn(|| pool.trim());
+        source.await_one();
+        let newcomer = scope.spawn(|| {
+            let buffer = pool.allocate::<u8>(20 * MIB).unwrap();
+            (buffer.len(), pool.ledger().2)
+        });
+        thread::sleep(Duration::from_millis(100));
+        let early = newcomer.is_finished();
+        source.set_closed(false);
+        let (len, held) = newcomer.join().unwrap();
+        assert_eq!(len, 20 * MIB);
+        let promised = (1.3 * (peak + 2 * (2 * MIB)) as f64) as usize;
+        assert!(held <= promised, "{held} held, {promised} promised");
+        assert!(!early, "the allocation did not wait");
+    });
+    pool.audit().unwrap();
+}
+
+/// A source that, while it takes a block back, uses the pool that it serves.
+#[derive(Debug, Default)]
+struct Recursive {
+    inner: Os,
+    pool: OnceLock<Pool>,
+    inside: AtomicBool,
+    answers: Mutex<Vec<Answers>>,
+}
+
+/// What the source got: bytes trimmed, the audit, a large request and a small one.
+type Answers = (
+    usize,
+    Result<Audit, AuditError>,
+    Option<AllocErrorKind>,
+    Option<AllocErrorKind>,
+);
+
+// SAFETY: every block is the inner source's.
+unsafe impl Source for Recursive {
+    fn name(&self) -> &'static str {
+        "recursive"
+    }
+
+    fn footprint(&self, layout: Layout) -> usize {
+        self.inner.footprint(layout)
+    }
+
+    fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
+        self.inner.alloc(layout, zeroed)
+    }
+
+    unsafe fn dealloc(&self, base: NonNull<u8>, layout: Layout, token: usize) {
+        if !self.inside.swap(true, Ordering::SeqCst) {
+            if let Some(pool) = self.pool.get() {
+                let kind = |bytes| pool.allocate::<u8>(bytes).err().map(|error| error.kind);
+                // A panic in here would be caught: the test looks at the answers.
+                let answers = (pool.trim(), pool.audit(), kind(20 * MIB), kind(MIB));
+                self.answers.lock().unwrap().push(answers);
+            }
+            self.inside.store(false, Ordering::SeqCst);
+        }
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.inner.dealloc(base, layout, token) };
+    }
+}
+
+/// A source that is called by a trimmer may trim, audit and allocate from the same pool: nothing
+/// waits for itself.
+#[test]
+fn a_source_that_a_trimmer_calls_may_come_back() {
+    within(Duration::from_secs(60), "a source that comes back", || {
+        let source = Arc::new(Recursive::default());
+        let pool = Pool::builder()
+            .source(Arc::clone(&source))
+            .floor(0)
+            .limit(32 * MIB)
+            .build();
+        // A cycle: this pool is never closed.
+        source.pool.set(pool.clone()).unwrap();
+        drop([0; 3].map(|_| pool.allocate::<u8>(10 * MIB).unwrap()));
+        pool.trim();
+        // What is in the source's hands, and behind it, counts: 30, 20, then 10 MiB.
+        let answers = source.answers.lock().unwrap().clone();
+        let expected = [
+            Some(AllocErrorKind::LimitExceeded),
+            Some(AllocErrorKind::LimitExceeded),
+            None,
+        ];
+        assert_eq!(
+            answers,
+            expected.map(|large| (0, Err(AuditError::Busy), large, None))
+        );
+        pool.audit().unwrap();
+    });
 }
 
 /// Two trimmers at full speed beside allocations that need what the trimmers have in their hands:

@@ -9,10 +9,8 @@ use ndarray::{Array1, Array2, Axis, Ix1, IxDyn, array, s};
 use ndpool::array::Survive;
 use ndpool::{ArrayError, Disposable, Pool, PoolArray, Scope, SharedArray, Temp, scoped};
 
-/// Blocks of the pool that users have now.
-fn live(pool: &Pool) -> u64 {
-    pool.stats().classes.iter().map(|class| class.live).sum()
-}
+mod arrays;
+use arrays::live;
 
 #[test]
 fn temporaries_go_back_and_the_result_survives_unique_once_the_scope_has_closed() {

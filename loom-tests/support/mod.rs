@@ -205,6 +205,28 @@ impl Universe {
         thread
     }
 
+    /// A thread arrives whose cache of `core` keeps a block; its slot.
+    pub fn arrive_keeping(&self, core: &StandCore) -> u32 {
+        let thread = self.arrive();
+        let (block, _) = thread.take(core);
+        thread.give(block);
+        thread.slot_index()
+    }
+
+    /// Nothing is left: every payload freed once, and `pools` lives ended.
+    pub fn assert_all_gone(&self, pools: usize) {
+        assert_eq!(
+            self.log.allocs(),
+            self.log.deallocs(),
+            "a block is left behind in a closed pool"
+        );
+        assert_eq!(
+            self.log.ends(),
+            pools,
+            "a pool lives on without handles and blocks"
+        );
+    }
+
     /// A thread that has arrived before, and goes on.
     pub fn resume(&self, slot: u32) -> Thread<'_> {
         Thread {
@@ -353,6 +375,14 @@ impl<'a> Thread<'a> {
             unsafe { core.death(block) };
         }
         last
+    }
+
+    /// Takes a block of `core`, gives it back, and ends: where the block came from.
+    pub fn work_and_exit(self, core: &'a StandCore) -> From {
+        let (block, from) = self.take(core);
+        self.give(block);
+        self.exit();
+        from
     }
 
     /// The thread ends.

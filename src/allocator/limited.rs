@@ -129,13 +129,9 @@ impl<A> Limited<A> {
         let Some(reclaim) = &self.reclaim else {
             return false;
         };
-        if RECLAIMING.replace(true) {
-            // A callback's own allocation: the callback that runs already does what can be done.
-            return false;
-        }
-        let freed = report::caught(|| reclaim(bytes)).unwrap_or(0);
-        RECLAIMING.set(false);
-        freed > 0
+        // A callback's own allocation: the callback that runs already does what can be done.
+        let freed = report::unless_running(&RECLAIMING, || report::caught(|| reclaim(bytes)));
+        freed.flatten().is_some_and(|bytes| bytes > 0)
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Places {
 /// What does not add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
+    /// The calling thread trims the pool: what called back from there cannot audit it.
+    Busy,
     /// A block rests in two places, or in a place of another class or pool.
     Misplaced {
         /// Index of the control block.
@@ -68,15 +70,16 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// The caller holds a handle of the pool; `own` is its thread's cache of it, if there is one.
     pub unsafe fn audit(&self, own: Option<&Cache<S>>) -> Result<Places, Mismatch> {
-        self.take_turn();
-        // All caches are held from before the first count to after the last: a thread that exits in
-        // between leaves its own to us, where it is.
-        let caches = self.hold_caches(own);
-        // SAFETY: the caller's promise.
-        let result = unsafe { self.audit_in_turn(&caches) };
-        self.release_caches(own, &caches);
-        self.end_turn();
-        result
+        self.in_turn(|| {
+            // All caches are held from before the first count to after the last: a thread that exits
+            // in between leaves its own to us, where it is.
+            let caches = self.hold_caches(own);
+            // SAFETY: the caller's promise.
+            let result = unsafe { self.audit_in_turn(&caches) };
+            self.release_caches(own, &caches);
+            result
+        })
+        .unwrap_or(Err(Mismatch::Busy))
     }
 
     /// # Safety

@@ -41,7 +41,7 @@ pub struct Cache<S: Backing> {
     pub bias: Bias,
     core: UnsafeCell<*const Core<S>>,
     charged: UnsafeCell<Charged>,
-    /// Berths, for who has to look from outside.
+    /// Number of berths; changed by who has the cache, and looked at from outside.
     berthed: Counter,
     /// Takes of each class when its berths were last looked at.
     marks: UnsafeCell<[u64; CLASSES]>,
@@ -100,8 +100,6 @@ pub struct Charged {
     pub berths: usize,
     /// In berths beyond the budget: the ledger's as if it rested in the depot.
     pub beyond: usize,
-    /// Number of berths.
-    count: u32,
 }
 
 impl Charged {
@@ -109,8 +107,17 @@ impl Charged {
         shelves: 0,
         berths: 0,
         beyond: 0,
-        count: 0,
     };
+
+    /// What counts against the budget.
+    fn within_budget(&self) -> usize {
+        self.shelves + self.berths
+    }
+
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.within_budget() + self.beyond
+    }
 }
 
 /// What one berth more takes.
@@ -119,10 +126,8 @@ impl Charged {
 pub struct BerthCost {
     /// Whether it is the first of its class, which needs a magazine.
     pub first: bool,
-    /// Bytes within the budget.
-    pub within: usize,
-    /// Bytes beyond it.
-    pub beyond: usize,
+    /// What is charged for it.
+    pub charged: Charged,
 }
 
 /// What a berth leaves behind.
@@ -132,10 +137,8 @@ pub struct Unberthed<S: Backing> {
     pub block: *const Block<S>,
     /// The magazine of the class's last berth, empty; null if it has others.
     pub magazine: *const Magazine<S>,
-    /// Bytes that counted as resting in the depot.
-    pub beyond: usize,
-    /// Bytes that counted as the cache's.
-    pub within: usize,
+    /// What was charged for it.
+    pub charged: Charged,
 }
 
 /// Whether a class may use its shelf.
@@ -295,11 +298,7 @@ impl<S: Backing> Cache<S> {
     /// Owner: brings the previous magazine forward if it suits: a non-empty one for a take, an
     /// empty one for a give. Bonwick and Adams' rule, which bounds the trips to the depot.
     pub fn swap_previous(&self, class: usize, for_take: bool) -> bool {
-        let place = &self.places[class];
-        if !self.bias.enter() {
-            return false;
-        }
-        let swapped = place.shelf.with_mut(|shelf| {
+        let swap = |shelf: *mut Shelf<S>| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
             // SAFETY: the owner is inside.
@@ -322,9 +321,9 @@ impl<S: Backing> Cache<S> {
             shelf.loaded = kept;
             shelf.len = len;
             true
-        });
-        self.bias.leave();
-        swapped
+        };
+        self.inside(|| self.places[class].shelf.with_mut(swap))
+            .unwrap_or(false)
     }
 
     /// Owner: the room that a shelf has, or could have for `rounds` rounds at most of `charge`
@@ -337,21 +336,13 @@ impl<S: Backing> Cache<S> {
         charge: usize,
         budget: usize,
     ) -> Option<ShelfState> {
-        if !self.bias.enter() {
-            return None;
-        }
-        // SAFETY: the owner is inside: nobody else touches the shelf.
-        let room = self.places[class]
-            .shelf
-            .with(|shelf| unsafe { (*shelf).room });
-        // SAFETY: as above.
-        let charged = self.charged.with(|charged| unsafe { *charged });
-        self.bias.leave();
+        // SAFETY: the owner is inside.
+        let (room, charged) = self.inside(|| unsafe { self.room_and_charged(class) })?;
         if room > 0 {
             return Some(ShelfState::Stocked { room });
         }
-        let charged = charged.shelves + charged.berths;
-        let affordable = budget.saturating_sub(charged) / (MAGAZINES_PER_SHELF * charge.max(1));
+        let left = budget.saturating_sub(charged.within_budget());
+        let affordable = left / (MAGAZINES_PER_SHELF * charge.max(1));
         Some(
             match rounds.min(u32::try_from(affordable).unwrap_or(u32::MAX)) {
                 0 => ShelfState::OverBudget,
@@ -378,13 +369,9 @@ impl<S: Backing> Cache<S> {
         room: u32,
         cost: usize,
     ) -> Option<*const Magazine<S>> {
-        let place = &self.places[class];
         // SAFETY: the caller's magazine.
         let len = unsafe { magazine.len() };
-        if !self.bias.enter() {
-            return None;
-        }
-        let displaced = place.shelf.with_mut(|shelf| {
+        let exchange = |shelf: *mut Shelf<S>| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
             let first = shelf.loaded.is_null();
@@ -402,15 +389,13 @@ impl<S: Backing> Cache<S> {
             shelf.loaded = magazine;
             shelf.len = len;
             shelf.room = room;
-            Some(displaced)
-        });
-        if displaced.is_some() {
             // SAFETY: the owner is inside.
             self.charged
                 .with_mut(|charged| unsafe { (*charged).shelves += cost });
-        }
-        self.bias.leave();
-        displaced
+            Some(displaced)
+        };
+        self.inside(|| self.places[class].shelf.with_mut(exchange))
+            .flatten()
     }
 
     /// Owner: it took a block of `class` elsewhere, and may have a berth for the like when it gives
@@ -440,28 +425,39 @@ impl<S: Backing> Cache<S> {
         most: u32,
         budget: usize,
     ) -> Option<BerthCost> {
-        if !self.bias.enter() {
-            return None;
-        }
-        // SAFETY: the owner is inside: nobody else touches the shelf.
-        let room = self.places[class]
-            .shelf
-            .with(|shelf| unsafe { (*shelf).room });
-        // SAFETY: as above.
-        let charged = self.charged.with(|charged| unsafe { *charged });
-        // SAFETY: as above.
-        let credit = self.credits.with(|credits| unsafe { (&*credits)[class] });
-        self.bias.leave();
-        if credit == 0 || room >= BERTHS_PER_CLASS || charged.count >= most {
+        let look = || {
+            // SAFETY: the owner is inside.
+            let (room, charged) = unsafe { self.room_and_charged(class) };
+            // SAFETY: as above.
+            let credit = self.credits.with(|credits| unsafe { (&*credits)[class] });
+            (room, charged, credit)
+        };
+        let (room, charged, credit) = self.inside(look)?;
+        if credit == 0 || room >= BERTHS_PER_CLASS || self.berthed.get() >= u64::from(most) {
             return None;
         }
         let left = (budget / 2).saturating_sub(charged.berths);
-        let within = charge.min(left.min(budget.saturating_sub(charged.shelves + charged.berths)));
+        let within = charge.min(left.min(budget.saturating_sub(charged.within_budget())));
         Some(BerthCost {
             first: room == 0,
-            within,
-            beyond: charge - within,
+            charged: Charged {
+                berths: within,
+                beyond: charge - within,
+                ..Charged::NOTHING
+            },
         })
+    }
+
+    /// Rounds that a shelf has room for, and what the cache has room for.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    unsafe fn room_and_charged(&self, class: usize) -> (u32, Charged) {
+        let place = &self.places[class];
+        // SAFETY: the caller's promise.
+        let room = place.shelf.with(|shelf| unsafe { (*shelf).room });
+        // SAFETY: as above.
+        (room, unsafe { self.charged() })
     }
 
     /// Owner: one berth more for `class`, whose cost the caller has charged. `magazine` is null if
@@ -476,10 +472,7 @@ impl<S: Backing> Cache<S> {
         cost: BerthCost,
         magazine: *const Magazine<S>,
     ) -> bool {
-        if !self.bias.enter() {
-            return false;
-        }
-        let added = self.places[class].shelf.with_mut(|shelf| {
+        let add = |shelf: *mut Shelf<S>| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
             let shelf = unsafe { &mut *shelf };
             if shelf.loaded.is_null() != cost.first {
@@ -489,15 +482,12 @@ impl<S: Backing> Cache<S> {
                 shelf.loaded = magazine;
             }
             shelf.room += 1;
-            true
-        });
-        if added {
+            self.berthed.add(1);
             self.charged.with_mut(|charged| {
                 // SAFETY: the owner is inside.
                 let charged = unsafe { &mut *charged };
-                charged.berths += cost.within;
-                charged.beyond += cost.beyond;
-                charged.count += 1;
+                charged.berths += cost.charged.berths;
+                charged.beyond += cost.charged.beyond;
             });
             self.credits.with_mut(|credits| {
                 // SAFETY: the owner is inside.
@@ -511,10 +501,10 @@ impl<S: Backing> Cache<S> {
                 let marks = unsafe { &mut *marks };
                 marks[class] = used;
             });
-            self.berthed.add(1);
-        }
-        self.bias.leave();
-        added
+            true
+        };
+        self.inside(|| self.places[class].shelf.with_mut(add))
+            .unwrap_or(false)
     }
 
     /// Takes one berth of `class` away, of `charge` bytes: a vacant one if there is one, else one
@@ -560,14 +550,17 @@ impl<S: Backing> Cache<S> {
             // SAFETY: the caller's promise.
             let charged = unsafe { &mut *charged };
             let beyond = charge.min(charged.beyond);
+            let berths = charge - beyond;
             charged.beyond -= beyond;
-            charged.berths -= charge - beyond;
-            charged.count -= 1;
+            charged.berths -= berths;
             Some(Unberthed {
                 block,
                 magazine,
-                beyond,
-                within: charge - beyond,
+                charged: Charged {
+                    berths,
+                    beyond,
+                    ..Charged::NOTHING
+                },
             })
         })
     }

@@ -17,7 +17,8 @@ use super::numbers::{ClassNumbers, Numbers};
 use super::reach::Steal;
 use super::slots::Slot;
 use super::sync::{
-    AtomicU32, AtomicUsize, Counter, Ordering, UnsafeCell, array, const_fn, fence, pause,
+    AtomicU32, AtomicU64, AtomicUsize, Counter, Ordering, UnsafeCell, array, const_fn, fence,
+    pause, this_thread,
 };
 use super::tuning::CLASSES;
 
@@ -66,8 +67,8 @@ pub struct Core<S: Backing> {
     shares: AtomicUsize,
     /// 1 once the pool is closed.
     closed: AtomicU32,
-    /// 1 while somebody trims or closes.
-    turn: AtomicU32,
+    /// The thread that trims or closes, 0 if none does.
+    turn: AtomicU64,
     /// Bytes.
     pub ledger: Ledger,
     /// Statistics.
@@ -103,7 +104,7 @@ impl<S: Backing> Cell for Core<S> {
             handles: AtomicUsize::new(0),
             shares: AtomicUsize::new(0),
             closed: AtomicU32::new(1),
-            turn: AtomicU32::new(0),
+            turn: AtomicU64::new(0),
             ledger: Ledger::new(),
             numbers: Numbers::default(),
             class_numbers: array![ClassNumbers::new(); CLASSES],
@@ -279,14 +280,15 @@ impl<S: Backing> Core<S> {
         // Ordering: SeqCst - E13, with `has_closed` and `register`: either they see the pool closed,
         // or the walk below sees what they have put in.
         fence(Ordering::SeqCst);
-        self.take_turn();
-        for cache in self.caches() {
-            let is_own = own.is_some_and(|own| ptr::eq(own, cache));
-            // SAFETY: a cache that is marked by this pool's closer is bound to this pool.
-            unsafe { self.close_cache(cache, is_own) };
-        }
-        self.drain_depots();
-        self.end_turn();
+        let closed = self.in_turn(|| {
+            for cache in self.caches() {
+                let is_own = own.is_some_and(|own| ptr::eq(own, cache));
+                // SAFETY: a cache that is marked by this pool's closer is bound to this pool.
+                unsafe { self.close_cache(cache, is_own) };
+            }
+            self.drain_depots();
+        });
+        debug_assert!(closed.is_some(), "who has the turn has a handle");
         // SAFETY: the caller's promise.
         unsafe { self.backing() }.closed();
     }
@@ -305,23 +307,48 @@ impl<S: Backing> Core<S> {
         }
     }
 
-    /// Takes the trimmers' turn; trimmers and closers of one pool serialise. May wait.
-    pub(super) fn take_turn(&self) {
-        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
-        while self.turn.swap(1, Ordering::Acquire) != 0 {
-            pause();
+    /// Runs `f` in the trimmers' turn: trimmers and closers of one pool serialise, and this waits for
+    /// whoever has it. `None` if that is the calling thread: what a trimmer has called, a source or
+    /// a subscriber, came back.
+    pub(super) fn in_turn<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        self.take_turn().then(|| {
+            let result = f();
+            self.end_turn();
+            result
+        })
+    }
+
+    /// The same, but `None` also if any other thread has the turn.
+    pub(super) fn try_in_turn<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        self.try_turn().is_ok().then(|| {
+            let result = f();
+            self.end_turn();
+            result
+        })
+    }
+
+    /// Takes the turn, once nobody else has it. `false` if the caller has it already.
+    fn take_turn(&self) -> bool {
+        loop {
+            match self.try_turn() {
+                Ok(_) => return true,
+                Err(holder) if holder == this_thread() => return false,
+                Err(_) => pause(),
+            }
         }
     }
 
-    /// Takes the turn if nobody has it.
-    pub(super) fn try_turn(&self) -> bool {
-        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
-        self.turn.swap(1, Ordering::Acquire) == 0
+    /// Takes the turn, or says which thread has it.
+    fn try_turn(&self) -> Result<u64, u64> {
+        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work. Relaxed - the holder's
+        // name is compared with the caller's own, which only the caller writes.
+        self.turn
+            .compare_exchange(0, this_thread(), Ordering::Acquire, Ordering::Relaxed)
     }
 
     /// Ends the turn.
     pub(super) fn end_turn(&self) {
-        // Ordering: Release - E14, with `take_turn`: this trimmer's work.
+        // Ordering: Release - E14, with `try_turn`: this trimmer's work.
         self.turn.swap(0, Ordering::Release);
     }
 }
@@ -478,32 +505,35 @@ impl<S: Backing> Core<S> {
         if let Some(magazine) = self.depots[class].pop_magazine(&self.world().magazines) {
             // SAFETY: just popped: the caller's.
             let len = unsafe { magazine.len() };
-            // SAFETY: its rounds keep the pool alive.
-            unsafe { self.leave_depot(class, len) };
-            // SAFETY: as above.
-            return Some(unsafe { self.kill_rounds(magazine) });
+            // SAFETY: the magazine is the caller's.
+            let kill = || unsafe { self.kill_rounds(magazine) };
+            // SAFETY: the caller holds a handle or a block.
+            return Some(unsafe { self.leave_depot(class, len, kill) });
         }
         let block = self.depots[class].pop_block(&self.world().blocks)?;
-        // SAFETY: just popped: the caller's, and it keeps the pool alive.
-        unsafe { self.leave_depot(class, 1) };
-        // SAFETY: as above.
-        Some(unsafe { self.death(block) })
+        // SAFETY: just popped: the caller's.
+        let kill = || unsafe { self.death(block) };
+        // SAFETY: the caller holds a handle or a block.
+        Some(unsafe { self.leave_depot(class, 1, kill) })
     }
 
-    /// Takes blocks that were evicted off the books of the depot.
+    /// Kills blocks that were evicted, and takes them off the books of the depot: only then, since
+    /// until it is gone what they hold is not in use, and must not look so.
     ///
     /// # Safety
-    /// The caller holds a handle or a block of the pool.
-    unsafe fn leave_depot(&self, class: usize, blocks: u32) {
+    /// The caller holds a handle or a block of the pool that outlives the call.
+    unsafe fn leave_depot(&self, class: usize, blocks: u32, kill: impl FnOnce() -> usize) -> usize {
         // SAFETY: the caller's promise.
         let backing = unsafe { self.backing() };
         let bytes = backing.class_charge(class) * blocks as usize;
-        self.ledger.unrest(bytes);
         backing.note(Note::Evict {
             class: class as u8,
             blocks,
             bytes,
         });
+        let killed = kill();
+        self.ledger.unrest(bytes);
+        killed
     }
 
     /// Kills everything of `class` that rests in the depot.

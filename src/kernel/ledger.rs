@@ -214,8 +214,8 @@ impl Ledger {
 
     /// A thread cache gives up its room.
     pub fn vacate(&self, charged: Charged) {
-        self.unstock(charged.shelves + charged.berths);
-        self.unrest(charged.beyond);
+        self.rouse(charged.beyond);
+        self.unstock(charged.total());
     }
 
     /// Births and exchanges so far.

@@ -142,8 +142,7 @@ impl<S: Backing> Core<S> {
         let (shelves, charged) = unsafe { cache.empty_all() };
         // The room first, so that what takes it in the depot is not refused for the cap; but what
         // counted as resting does so until it does in the depot.
-        self.ledger
-            .unstock(charged.shelves + charged.berths + charged.beyond);
+        self.ledger.unstock(charged.total());
         for (class, emptied) in shelves.iter().enumerate() {
             for magazine in emptied.magazines() {
                 // SAFETY: it came out of a cache that is the caller's.

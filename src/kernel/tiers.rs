@@ -15,7 +15,7 @@ use core::ptr::{self, NonNull};
 
 use super::backing::Backing;
 use super::block::Block;
-use super::cache::{Cache, Class, ShelfState};
+use super::cache::{Cache, Charged, Class, ShelfState};
 use super::core::{Core, World};
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
@@ -55,10 +55,8 @@ impl<S: Backing> Core<S> {
         class: usize,
     ) -> Option<NonNull<Block<S>>> {
         // SAFETY: the caller holds a handle.
-        let backing = unsafe { self.backing() };
-        let rounds = backing.rounds(class);
-        let kept = rounds > 0 || backing.berths() > 0;
-        let cache = cache.filter(|cache| kept && self.answer(cache));
+        let rounds = unsafe { self.backing() }.rounds(class);
+        let cache = self.usable(cache, rounds);
         if let Some(cache) = cache {
             if let Some(block) = cache.pop(Class::new(class)) {
                 return Some(block);
@@ -175,10 +173,8 @@ impl<S: Backing> Core<S> {
     /// As [`give_slow`](Self::give_slow).
     unsafe fn give_cached(&self, cache: Option<&Cache<S>>, class: usize, block: &Block<S>) -> bool {
         // SAFETY: the caller's block keeps the pool alive.
-        let backing = unsafe { self.backing() };
-        let rounds = backing.rounds(class);
-        let kept = rounds > 0 || backing.berths() > 0;
-        let Some(cache) = cache.filter(|cache| kept && self.answer(cache)) else {
+        let rounds = unsafe { self.backing() }.rounds(class);
+        let Some(cache) = self.usable(cache, rounds) else {
             return false;
         };
         // SAFETY: the caller's block, and its thread's cache of the same pool.
@@ -215,10 +211,11 @@ impl<S: Backing> Core<S> {
             return false;
         };
         // What lies beyond the budget has to be within reach.
-        if cost.beyond > 0 && !is_reachable() || !self.stock(backing, cost.within) {
+        let Charged { berths, beyond, .. } = cost.charged;
+        if beyond > 0 && !is_reachable() || !self.stock(backing, berths) {
             return false;
         }
-        let rests = self.rest_bytes(backing, cost.beyond);
+        let rests = self.rest_bytes(backing, beyond);
         let magazines = &self.world().magazines;
         let magazine = if rests && cost.first {
             magazines.claim().ok().map(|(_, magazine)| magazine)
@@ -231,9 +228,9 @@ impl<S: Backing> Core<S> {
         if ready && unsafe { cache.add_berth(class, cost, place) } {
             return true;
         }
-        self.ledger.unstock(cost.within);
+        self.ledger.unstock(berths);
         if rests {
-            self.ledger.unrest(cost.beyond);
+            self.ledger.unrest(beyond);
         }
         if let Some(magazine) = magazine {
             magazines.release(magazine.index());
@@ -306,6 +303,13 @@ impl<S: Backing> Core<S> {
 
     fn count_give(&self, class: usize) {
         self.numbers_of(class).gives.add(1);
+    }
+
+    /// The cache if it can keep blocks of a class, of which a magazine holds `rounds`, now: step 1.
+    fn usable<'a>(&self, cache: Option<&'a Cache<S>>, rounds: u32) -> Option<&'a Cache<S>> {
+        // SAFETY: callers hold a handle or a block.
+        let kept = rounds > 0 || unsafe { self.backing() }.berths() > 0;
+        cache.filter(|cache| kept && self.answer(cache))
     }
 
     /// Step 1: does what is requested of the cache. `false`: the cache cannot be used now.

@@ -39,21 +39,21 @@ struct Gone {
 
 impl<S: Backing> Core<S> {
     /// Gives every resting block back to its source: the calling thread's, the other threads',
-    /// the depot's. The bytes that went. Trimmers take turns; owners are never made to wait.
+    /// the depot's. The bytes that went, none if the calling thread trims the pool already. Trimmers
+    /// take turns; owners are never made to wait.
     ///
     /// # Safety
     /// The caller holds a handle of the pool.
     pub unsafe fn trim(&self, own: Option<&Cache<S>>) -> usize {
-        self.take_turn();
-        let mut bytes = own.map_or(0, |own| {
-            // What an earlier trimmer left to this thread is answered by the same.
-            let _answered = own.bias.accept_flush();
-            self.kill_own(own)
+        let bytes = self.in_turn(|| {
+            let own_bytes = own.map_or(0, |own| {
+                // What an earlier trimmer left to this thread is answered by the same.
+                let _answered = own.bias.accept_flush();
+                self.kill_own(own)
+            });
+            own_bytes + self.kill_others(own, |_| false) + self.drain_depots()
         });
-        bytes += self.kill_others(own, |_| false);
-        bytes += self.drain_depots();
-        self.end_turn();
-        self.count_trim(bytes)
+        bytes.map_or(0, |bytes| self.count_trim(bytes))
     }
 
     /// Ends an interval: kills, of each class of the depot, as many blocks as were never needed
@@ -63,17 +63,16 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// The caller holds a handle or a block of the pool; `own` is its thread's cache, if any.
     pub unsafe fn age(&self, own: Option<&Cache<S>>) -> usize {
-        if !self.try_turn() {
-            return 0;
-        }
-        let mut bytes = self.kill_others(own, Cache::was_used);
-        bytes += self.kill_unused_berths(own);
-        for class in 0..CLASSES {
-            bytes += self.evict_blocks(class, self.depot(class).unused());
-        }
-        self.ledger.turn_window();
-        self.end_turn();
-        self.count_trim(bytes)
+        let aged = self.try_in_turn(|| {
+            let mut bytes = self.kill_others(own, Cache::was_used);
+            bytes += self.kill_unused_berths(own);
+            for class in 0..CLASSES {
+                bytes += self.evict_blocks(class, self.depot(class).unused());
+            }
+            self.ledger.turn_window();
+            bytes
+        });
+        aged.map_or(0, |bytes| self.count_trim(bytes))
     }
 
     /// Kills everything in the caches of other threads than the caller's, but for those that
@@ -98,7 +97,7 @@ impl<S: Backing> Core<S> {
     /// bytes that went. The turn is the caller's.
     fn kill_unused_berths(&self, own: Option<&Cache<S>>) -> usize {
         let kill = |cache: &Cache<S>, by: By| {
-            let classes = (0..CLASSES).filter(|&class| self.has_berths(class));
+            let classes = (0..CLASSES).filter(|&class| self.berths_serve(class));
             // SAFETY: `reach` gives a cache that is ours.
             let unused =
                 classes.filter(|&class| by.of(cache, || unsafe { cache.is_unused(class) }));
@@ -130,35 +129,24 @@ impl<S: Backing> Core<S> {
             // SAFETY: as above.
             vacant || unsafe { self.unberth_one(cache, by) }
         };
-        // SAFETY: callers hold a handle or a block.
-        let limited = unsafe { self.backing() }.policy().limit < usize::MAX;
-        // Nobody is refused for bytes that are on their way home; without a limit nobody waits either.
-        if limited {
-            self.take_turn();
-        }
-        let mut evicted = own.is_some_and(|own| evict(own, By::Owner));
-        if !evicted && (limited || self.try_turn()) {
-            evicted = self
-                .berthed_caches()
-                .any(|cache| self.reach(cache, own, evict) == Some(true));
-            if !limited {
-                self.end_turn();
-            }
-        }
-        if limited {
-            self.end_turn();
-        }
-        evicted
+        let evict_any = || {
+            let mut caches = self.berthed_caches();
+            caches.any(|cache| self.reach(cache, own, evict) == Some(true))
+        };
+        // A trimmer that is at work may hold the caller's cache, and what it holds will not be there
+        // after: this waits for it.
+        own.is_some_and(|own| evict(own, By::Owner)) || self.in_turn(evict_any).unwrap_or(false)
     }
 
     /// The vacant berths of the caller's `own` cache go, which sets right what counts as resting.
     /// `false` if none of them was beyond the budget.
     pub fn drop_vacant(&self, own: Option<&Cache<S>>) -> bool {
         // SAFETY: the cache is the caller's.
-        own.is_some_and(|own| unsafe { self.unberth_vacant(own, By::Owner) })
+        own.is_some_and(|own| own.has_berths() && unsafe { self.unberth_vacant(own, By::Owner) })
     }
 
-    fn has_berths(&self, class: usize) -> bool {
+    /// Whether a class has berths in caches, and no magazines.
+    fn berths_serve(&self, class: usize) -> bool {
         // SAFETY: callers hold a handle or a block.
         unsafe { self.backing() }.rounds(class) == 0
     }
@@ -202,7 +190,7 @@ impl<S: Backing> Core<S> {
     /// The cache is the caller's, as `by` says.
     unsafe fn unberth_vacant(&self, cache: &Cache<S>, by: By) -> bool {
         let mut beyond = 0;
-        for class in (0..CLASSES).filter(|&class| self.has_berths(class)) {
+        for class in (0..CLASSES).filter(|&class| self.berths_serve(class)) {
             // SAFETY: the caller's promise.
             while let Some(gone) = unsafe { self.unberth(cache, by, class, true) } {
                 beyond += gone.beyond;
@@ -216,7 +204,7 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// The cache is the caller's, as `by` says.
     unsafe fn unberth_one(&self, cache: &Cache<S>, by: By) -> bool {
-        let mut classes = (0..CLASSES).rev().filter(|&class| self.has_berths(class));
+        let mut classes = (0..CLASSES).rev().filter(|&class| self.berths_serve(class));
         // SAFETY: the caller's promise.
         classes.any(|class| unsafe { self.unberth(cache, by, class, false) }.is_some())
     }
@@ -239,11 +227,10 @@ impl<S: Backing> Core<S> {
             // SAFETY: it came out of a cache that is the caller's.
             unsafe { self.death(block) }
         });
-        self.ledger.unrest(berth.beyond);
-        self.ledger.unstock(berth.within);
+        self.ledger.vacate(berth.charged);
         Some(Gone {
             killed,
-            beyond: berth.beyond,
+            beyond: berth.charged.beyond,
         })
     }
 
@@ -281,19 +268,20 @@ impl<S: Backing> Core<S> {
         if self.ledger.resting() == 0 {
             return false;
         }
-        // SAFETY: callers hold a handle or a block.
-        let limited = unsafe { self.backing() }.policy().limit < usize::MAX;
-        if limited {
-            self.take_turn();
+        if self.is_limited() {
+            self.in_turn(|| self.evict_coldest_class()).unwrap_or(false)
+        } else {
+            self.evict_coldest_class()
         }
-        let evicted = self.evict_coldest_in_turn();
-        if limited {
-            self.end_turn();
-        }
-        evicted
     }
 
-    fn evict_coldest_in_turn(&self) -> bool {
+    /// Whether the pool has a limit on all that it holds.
+    fn is_limited(&self) -> bool {
+        // SAFETY: callers hold a handle or a block.
+        unsafe { self.backing() }.policy().limit < usize::MAX
+    }
+
+    fn evict_coldest_class(&self) -> bool {
         let now = self.ledger.ticks();
         let victim = (0..CLASSES)
             .filter(|&class| self.depot_estimate(class) > 0)

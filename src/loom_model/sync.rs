@@ -7,6 +7,7 @@
 //! location against each other without ordering any data.
 
 use core::fmt;
+use std::hash::{Hash, Hasher};
 
 use loom::sync::atomic as model;
 
@@ -231,6 +232,13 @@ pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
 /// One turn of waiting: loom runs another thread first.
 pub fn pause() {
     loom::thread::yield_now();
+}
+
+/// A number for the calling thread, never 0, that no other thread has.
+pub fn this_thread() -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() | 1
 }
 
 /// Like the original, without `const`: loom's constructors are none.

@@ -1,5 +1,7 @@
 //! The facade of `crate::sync` on shuttle's types.
 
+use std::hash::{Hash, Hasher};
+
 pub use super::super::sync::{Counter, Tally};
 pub use core::sync::atomic::Ordering;
 pub use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
@@ -77,6 +79,13 @@ pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
 /// One turn of waiting.
 pub fn pause() {
     shuttle::thread::yield_now();
+}
+
+/// A number for the calling thread, never 0, that no other thread has.
+pub fn this_thread() -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    shuttle::thread::current().id().hash(&mut hasher);
+    hasher.finish() | 1
 }
 
 pub(crate) use super::super::sync::{array, const_fn};

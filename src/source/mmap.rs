@@ -58,6 +58,21 @@ impl Mmap {
     }
 }
 
+/// The token of a block that is a mapping of its own.
+pub(crate) fn token_of(mapping: MmapMut) -> usize {
+    Box::into_raw(Box::new(mapping)).expose_provenance()
+}
+
+/// Unmaps such a block, with all that its mapping has around it.
+///
+/// # Safety
+/// The token is from [`token_of`], and comes back once.
+pub(crate) unsafe fn unmap(token: usize) {
+    let mapping = core::ptr::with_exposed_provenance_mut::<MmapMut>(token);
+    // SAFETY: made of a box, and by the caller's promise given back once.
+    drop(unsafe { Box::from_raw(mapping) });
+}
+
 // SAFETY: a block lies within a mapping that the token owns and that nothing else refers to, at an
 // address rounded up to the alignment; a private anonymous mapping starts zero, and `discard`
 // makes bytes zero by the system's promise or by a fill; nothing here unwinds.
@@ -88,15 +103,13 @@ unsafe impl Source for Mmap {
         Ok(Memory {
             base,
             zeroed: true,
-            token: Box::into_raw(Box::new(mapping)).expose_provenance(),
+            token: token_of(mapping),
         })
     }
 
     unsafe fn dealloc(&self, _base: NonNull<u8>, _layout: Layout, token: usize) {
-        let mapping = core::ptr::with_exposed_provenance_mut::<MmapMut>(token);
-        // SAFETY: by the caller's promise the token is from `alloc`, where it was made of a box,
-        // and comes back once. Dropping the box unmaps the block.
-        drop(unsafe { Box::from_raw(mapping) });
+        // SAFETY: the caller's promise; `alloc` has made the token.
+        unsafe { unmap(token) };
     }
 
     unsafe fn discard(&self, base: NonNull<u8>, layout: Layout, _token: usize, len: usize) -> bool {

@@ -35,7 +35,7 @@ use crate::error::AllocError;
 
 mod faulty;
 mod heap;
-mod mmap;
+pub(crate) mod mmap;
 mod os;
 
 pub use faulty::Faulty;

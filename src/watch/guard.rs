@@ -6,12 +6,13 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::slice;
 
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::MmapOptions;
 
 use super::contents::{self, Change};
 use crate::constants::watch::PATTERN;
 use crate::error::{AllocError, AllocErrorKind};
 use crate::os;
+use crate::source::mmap::{token_of, unmap};
 use crate::source::{Memory, Source};
 
 /// Name of the guard in errors.
@@ -106,15 +107,13 @@ unsafe impl Source for Guarded {
         Ok(Memory {
             base,
             zeroed: true,
-            token: Box::into_raw(Box::new(mapping)).expose_provenance(),
+            token: token_of(mapping),
         })
     }
 
     unsafe fn dealloc(&self, _base: NonNull<u8>, _layout: Layout, token: usize) {
-        let mapping = core::ptr::with_exposed_provenance_mut::<MmapMut>(token);
-        // SAFETY: by the caller's promise the token is from `alloc`, where it was made of a box,
-        // and comes back once. Dropping the box unmaps the block and its guard.
-        drop(unsafe { Box::from_raw(mapping) });
+        // SAFETY: the caller's promise; `alloc` has made the token. The guard goes with the block.
+        unsafe { unmap(token) };
     }
 }
 
