@@ -106,10 +106,6 @@ EQUIVALENT = {
         "who asks whether a pool is open holds a handle or a block of it, which shows it built",
     ("src/kernel/core.rs", "drop_handle: no fence(Acquire)"):
         "the fence in `close` acquires as well, and in a pool closed before the one in `drop_share`",
-    ("src/kernel/core.rs", "try_turn: turn: Acquire -> Relaxed"):
-        "the turn keeps trimmers apart, for which an exchange is enough; what they touch in turn is handed over by each "
-        "cache's own word (E6) and by the depot's stacks",
-    ("src/kernel/core.rs", "end_turn: turn: Release -> Relaxed"): "as for `try_turn`",
     ("src/kernel/core.rs", "is_closed: closed: Acquire -> Relaxed"):
         "as for `open`; and who sees it closed touches nothing but what its own block shows",
     ("src/kernel/core.rs", "close: closed: AcqRel -> Acquire"):

@@ -10,7 +10,7 @@ use support::{From, Stand, StandCore, Universe};
 
 /// A pool without magazines whose caches have berths, all of them beyond the budget.
 fn open(universe: &Universe) -> &StandCore {
-    let stand = Stand::new(&universe.log, 10, 0).unlimited();
+    let stand = Stand::new(&universe.log, 10, 0);
     universe.open_with(stand.with_berths(2, 1))
 }
 
@@ -38,7 +38,7 @@ fn an_eviction_meets_an_owner_that_works_and_exits() {
             thread.work_and_exit(universe.core(index));
         });
         let main = universe.pass_by();
-        let evicted = core.evict_berth(None);
+        let evicted = main.make_room(core);
         let killed = universe.log.deallocs();
         worker.join().unwrap();
         assert_balance(&universe, core);
@@ -64,7 +64,7 @@ fn an_owner_that_evicts_meets_a_trim() {
         let slot = universe.arrive_keeping(core);
         let worker = spawn(&universe, move |universe| {
             let thread = universe.resume(slot);
-            let evicted = thread.evict_berth(universe.core(index));
+            let evicted = thread.make_room(universe.core(index));
             thread.exit();
             evicted
         });

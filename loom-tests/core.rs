@@ -225,16 +225,17 @@ fn a_trim_meets_a_thread_that_works_and_exits() {
     });
 }
 
-/// Who wants to make room for a birth finds what a trimmer is just sending home: in a pool without
-/// a limit both are at the depot at once. What rests there is a magazine of two and a block.
-fn a_trim_meets_an_eviction(name: &str, limited: bool) {
+/// Who wants to make room for a birth finds what a trimmer is just sending home: they come one after
+/// the other. What rests in the depot is a magazine of two and a block.
+#[test]
+fn a_trim_meets_an_eviction() {
     let expected = ["all by the trimmer", "all evicted", "some each"];
-    Model::new(name)
+    Model::new("a_trim_meets_an_eviction")
         .preemptions(Some(2))
-        .check(&expected, move || {
+        .check(&expected, || {
             let universe = Universe::new();
-            let stand = Stand::new(&universe.log, 10, 2);
-            let core = universe.open_with(if limited { stand } else { stand.unlimited() });
+            let stand = Stand::new(&universe.log, 10, 2).evicting_in_turn();
+            let core = universe.open_with(stand);
             let index = core.index();
             let filler = universe.arrive();
             let blocks = [filler.take(core).0, filler.take(core).0];
@@ -246,7 +247,7 @@ fn a_trim_meets_an_eviction(name: &str, limited: bool) {
             let evictor = spawn(&universe, move |universe| {
                 let core = universe.core(index);
                 universe.pass_gate();
-                let evicted = [core.evict_coldest(), core.evict_coldest()];
+                let evicted = [core.make_room(None), core.make_room(None)];
                 evicted.into_iter().filter(|&evicted| evicted).count()
             });
             universe.pass_gate();
@@ -266,17 +267,7 @@ fn a_trim_meets_an_eviction(name: &str, limited: bool) {
         });
 }
 
-#[test]
-fn a_trim_meets_an_eviction_under_a_limit() {
-    a_trim_meets_an_eviction("a_trim_meets_an_eviction_under_a_limit", true);
-}
-
-#[test]
-fn a_trim_meets_an_eviction_without_a_limit() {
-    a_trim_meets_an_eviction("a_trim_meets_an_eviction_without_a_limit", false);
-}
-
-/// An eviction, which nobody's turn protects, meets a thread that takes what rests and gives it back.
+/// An eviction meets a thread that takes what rests and gives it back.
 #[test]
 fn an_eviction_meets_a_take_and_a_give() {
     let expected = [
@@ -287,7 +278,7 @@ fn an_eviction_meets_a_take_and_a_give() {
     let model = Model::new("an_eviction_meets_a_take_and_a_give");
     model.check(&expected, || {
         let universe = Universe::new();
-        let core = universe.open_with(Stand::new(&universe.log, 10, 0).unlimited());
+        let core = universe.open(10, 0);
         let index = core.index();
         let main = universe.pass_by();
         let block = main.take(core).0;
@@ -298,7 +289,7 @@ fn an_eviction_meets_a_take_and_a_give() {
             thread.give(block);
             from
         });
-        let evicted = core.evict_coldest();
+        let evicted = core.make_room(None);
         let from = worker.join().unwrap();
         let resting = universe.log.allocs() - universe.log.deallocs();
         assert_eq!(core.ledger.held(), resting);

@@ -103,7 +103,7 @@ impl Cache {
 
     fn in_turn<R>(&self, f: impl FnOnce() -> R) -> R {
         while self.turn.swap(1, Ordering::Acquire) != 0 {
-            pause();
+            pause(0);
         }
         let result = f();
         self.turn.swap(0, Ordering::Release);

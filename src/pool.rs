@@ -396,8 +396,8 @@ impl Pool {
     }
 
     /// Gives every resting block back to its source, from a quarantine, the depot and from every thread's cache,
-    /// idle ones included; returns the bytes. May wait for another trim; no allocating thread is
-    /// made to wait.
+    /// idle ones included; returns the bytes. May wait for another trim; no thread is made to
+    /// wait but one that needs what goes here to stay within promise or limit.
     pub fn trim(&self) -> usize {
         // SAFETY: `self` is a handle.
         if let Some(watch) = &unsafe { self.core.backing() }.watch {
@@ -474,8 +474,8 @@ impl Pool {
     }
 
     /// Closes the pool for all handles: nothing rests in it any more, and what comes home goes to
-    /// its source. Allocating is still possible, from the source. May wait for a trim; no allocating
-    /// thread is made to wait.
+    /// its source. Allocating is still possible, from the source. May wait for a trim; as
+    /// [`trim`](Self::trim) does, it makes nobody wait who does not need what goes.
     pub fn close(&self) {
         // SAFETY: `self` is a handle of the pool.
         unsafe { self.core.close(thread::existing_cache(self.core)) };

@@ -52,9 +52,14 @@ pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
     word.store(value, order);
 }
 
-/// One turn of waiting for another thread.
-pub fn pause() {
-    std::thread::yield_now();
+/// One look of waiting for another thread, of which there have been `looks` before. Whoever waits long
+/// sleeps: a thread of lower priority may be in need of this core.
+pub fn pause(looks: u32) {
+    if looks < 1_000 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(core::time::Duration::from_micros(100));
+    }
 }
 
 /// A number for the calling thread, never 0, that no other living thread has.
@@ -115,15 +120,15 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Adds `n` unless that would exceed `limit`; says whether it did.
-    pub fn try_add(&self, n: u64, limit: u64) -> bool {
+    /// Adds `n` unless that would exceed `limit`; then what it was before.
+    pub fn try_add(&self, n: u64, limit: u64) -> Option<u64> {
         // Ordering: Relaxed - a sum; nothing is published through it.
         let update = self
             .0
             .try_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
                 now.checked_add(n).filter(|&sum| sum <= limit)
             });
-        update.is_ok()
+        update.ok()
     }
 
     /// Adds `n` and returns what it was before.

@@ -16,7 +16,6 @@ use crate::kernel::backing::Backing;
 use crate::kernel::block::{Label, UNCLASSED};
 use crate::kernel::cache::Class;
 use crate::kernel::core::BirthError;
-use crate::kernel::ledger::Refusal;
 use crate::source::Memory;
 use crate::thread::{self, Place};
 use crate::timeline::EventKind;
@@ -399,16 +398,9 @@ unsafe fn admit(
         return Err(refused(core, backing, layout, core.ledger.held()));
     }
     loop {
-        match core.ledger.admit(charge, &backing.policy) {
-            Ok(()) => return Ok(()),
-            Err(_) if core.drop_vacant(cache) => continue,
-            Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
-            Err(Refusal::Promise | Refusal::Limit(_)) => {}
-        }
-        // The depot is empty. Without a limit what is held is in use, and the promise holds by
-        // itself; at the limit, everybody's caches come next. Another trimmer may hold blocks:
-        // this waits for it, and the limit decides again after.
-        if core.ledger.admit_bare(charge, &backing.policy).is_ok() {
+        // Without a limit what is held is in use then, and the promise holds by itself; at the limit,
+        // everybody's caches come next.
+        if core.admit(charge, cache).is_ok() {
             return Ok(());
         }
         if let Some(watch) = &backing.watch {
@@ -416,12 +408,11 @@ unsafe fn admit(
         }
         // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
         let freed = unsafe { core.trim(cache) };
-        let reserved = match core.ledger.admit_bare(charge, &backing.policy) {
-            Ok(()) => return Ok(()),
-            Err(Refusal::Limit(reserved)) => reserved,
-            Err(Refusal::Promise) => continue,
+        let Err(reserved) = core.ledger.admit_bare(charge, &backing.policy) else {
+            return Ok(());
         };
-        if freed == 0 && !backing.reclaim(charge) {
+        // The callback is not called inside of a trim, where what it waits for may be to come.
+        if freed == 0 && (core.has_turn() || !backing.reclaim(charge)) {
             return Err(refused(core, backing, layout, reserved));
         }
     }

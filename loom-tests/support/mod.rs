@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ndpool::loom_model::Witness;
-use ndpool::loom_model::kernel::backing::Backing;
+use ndpool::loom_model::kernel::backing::{Backing, Note};
 use ndpool::loom_model::kernel::block::{Block, Label};
 use ndpool::loom_model::kernel::cache::{Cache, Class};
 use ndpool::loom_model::kernel::core::{Core, World};
@@ -48,6 +48,8 @@ pub struct Stand {
     rounds: u32,
     berths: u32,
     budget: usize,
+    /// Written by whoever evicts.
+    evictor: Option<Witness>,
     log: Arc<Log>,
 }
 
@@ -67,6 +69,7 @@ impl Stand {
             rounds,
             berths: 0,
             budget: 100,
+            evictor: None,
             log: Arc::clone(log),
         }
     }
@@ -79,10 +82,10 @@ impl Stand {
         self
     }
 
-    /// The same without a limit: then making room for a birth takes nobody's turn.
+    /// The same, and every eviction has to be the only one at its time.
     #[must_use]
-    pub fn unlimited(mut self) -> Self {
-        self.policy.limit = usize::MAX;
+    pub fn evicting_in_turn(mut self) -> Self {
+        self.evictor = Some(Witness::new(0));
         self
     }
 }
@@ -125,6 +128,12 @@ impl Backing for Stand {
 
     fn berths(&self) -> u32 {
         self.berths
+    }
+
+    fn note(&self, note: Note) {
+        if let (Note::Evict { .. }, Some(evictor)) = (note, &self.evictor) {
+            evictor.write(1);
+        }
     }
 
     fn dealloc(&self, _label: Label, payload: &Self::Payload) {
@@ -343,10 +352,10 @@ impl<'a> Thread<'a> {
         unsafe { core.trim(own) }
     }
 
-    /// Makes room in the berths of `core`, which the caller holds a handle of, its own first.
-    pub fn evict_berth(&self, core: &StandCore) -> bool {
+    /// Makes room for a birth in `core`, which the caller holds a handle of, by one step.
+    pub fn make_room(&self, core: &StandCore) -> bool {
         let own = self.slot.and_then(|slot| slot.cache(core.index()));
-        core.evict_berth(own)
+        core.make_room(own)
     }
 
     /// Looks at what the pool is bound to. The caller holds a handle.

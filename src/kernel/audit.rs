@@ -70,7 +70,7 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// The caller holds a handle of the pool; `own` is its thread's cache of it, if there is one.
     pub unsafe fn audit(&self, own: Option<&Cache<S>>) -> Result<Places, Mismatch> {
-        self.in_turn(|| {
+        self.in_turn(own, || {
             // All caches are held from before the first count to after the last: a thread that exits
             // in between leaves its own to us, where it is.
             let caches = self.hold_caches(own);
@@ -154,7 +154,7 @@ impl<S: Backing> Core<S> {
                     break;
                 }
                 looks -= 1;
-                pause();
+                pause(AUDIT_LOOKS - looks);
             }
         }
         held

@@ -69,6 +69,8 @@ pub struct Core<S: Backing> {
     closed: AtomicU32,
     /// The thread that trims or closes, 0 if none does.
     turn: AtomicU64,
+    /// 1 once whoever has the turn has to close the pool at its end. Only that thread uses it.
+    closes_late: Counter,
     /// Bytes.
     pub ledger: Ledger,
     /// Statistics.
@@ -105,6 +107,7 @@ impl<S: Backing> Cell for Core<S> {
             shares: AtomicUsize::new(0),
             closed: AtomicU32::new(1),
             turn: AtomicU64::new(0),
+            closes_late: Counter::new(),
             ledger: Ledger::new(),
             numbers: Numbers::default(),
             class_numbers: array![ClassNumbers::new(); CLASSES],
@@ -268,7 +271,8 @@ impl<S: Backing> Core<S> {
         world.cores.release(self.index);
     }
 
-    /// Closes the pool: empties every tier, and what comes home from now on goes to its source.
+    /// Closes the pool: empties every tier, and what comes home from now on goes to its source. Called
+    /// by a source or a subscriber that a trimmer has called, that happens at the end of its turn.
     ///
     /// # Safety
     /// The caller holds a handle of the pool, or the share of all of them.
@@ -280,16 +284,20 @@ impl<S: Backing> Core<S> {
         // Ordering: SeqCst - E13, with `has_closed` and `register`: either they see the pool closed,
         // or the walk below sees what they have put in.
         fence(Ordering::SeqCst);
-        let closed = self.in_turn(|| {
-            for cache in self.caches() {
-                let is_own = own.is_some_and(|own| ptr::eq(own, cache));
-                // SAFETY: a cache that is marked by this pool's closer is bound to this pool.
-                unsafe { self.close_cache(cache, is_own) };
-            }
-            self.drain_depots();
-        });
-        debug_assert!(closed.is_some(), "who has the turn has a handle");
-        // SAFETY: the caller's promise.
+        if self.in_turn(own, || self.close_tiers(own)).is_none() {
+            self.closes_late.replace(1);
+        }
+    }
+
+    /// Empties every tier of the closed pool, for good. The turn is the caller's.
+    fn close_tiers(&self, own: Option<&Cache<S>>) {
+        for cache in self.caches() {
+            let is_own = own.is_some_and(|own| ptr::eq(own, cache));
+            // SAFETY: a cache that is marked by this pool's closer is bound to this pool.
+            unsafe { self.close_cache(cache, is_own) };
+        }
+        self.drain_depots();
+        // SAFETY: who has the turn holds a handle or a block.
         unsafe { self.backing() }.closed();
     }
 
@@ -309,33 +317,46 @@ impl<S: Backing> Core<S> {
 
     /// Runs `f` in the trimmers' turn: trimmers and closers of one pool serialise, and this waits for
     /// whoever has it. `None` if that is the calling thread: what a trimmer has called, a source or
-    /// a subscriber, came back.
-    pub(super) fn in_turn<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        self.take_turn().then(|| {
-            let result = f();
-            self.end_turn();
-            result
-        })
+    /// a subscriber, came back. `own`: the calling thread's cache.
+    pub(super) fn in_turn<R>(&self, own: Option<&Cache<S>>, f: impl FnOnce() -> R) -> Option<R> {
+        self.take_turn().then(|| self.use_turn(own, f))
     }
 
     /// The same, but `None` also if any other thread has the turn.
-    pub(super) fn try_in_turn<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        self.try_turn().is_ok().then(|| {
-            let result = f();
-            self.end_turn();
-            result
-        })
+    pub(super) fn try_in_turn<R>(
+        &self,
+        own: Option<&Cache<S>>,
+        f: impl FnOnce() -> R,
+    ) -> Option<R> {
+        self.try_turn().is_ok().then(|| self.use_turn(own, f))
+    }
+
+    /// Runs `f` with the turn, does what was left to its end, and ends it.
+    fn use_turn<R>(&self, own: Option<&Cache<S>>, f: impl FnOnce() -> R) -> R {
+        let result = f();
+        if self.closes_late.replace(0) != 0 {
+            self.close_tiers(own);
+        }
+        self.end_turn();
+        result
+    }
+
+    /// Whether the calling thread has the turn.
+    pub fn has_turn(&self) -> bool {
+        // Ordering: Relaxed - only the caller writes its own name.
+        self.turn.load(Ordering::Relaxed) == this_thread()
     }
 
     /// Takes the turn, once nobody else has it. `false` if the caller has it already.
     fn take_turn(&self) -> bool {
-        loop {
+        for looks in 0.. {
             match self.try_turn() {
-                Ok(_) => return true,
+                Ok(_) => break,
                 Err(holder) if holder == this_thread() => return false,
-                Err(_) => pause(),
+                Err(_) => pause(looks),
             }
         }
+        true
     }
 
     /// Takes the turn, or says which thread has it.
@@ -507,23 +528,24 @@ impl<S: Backing> Core<S> {
             let len = unsafe { magazine.len() };
             // SAFETY: the magazine is the caller's.
             let kill = || unsafe { self.kill_rounds(magazine) };
-            // SAFETY: the caller holds a handle or a block.
+            // SAFETY: the magazine's rounds, which `kill` kills.
             return Some(unsafe { self.leave_depot(class, len, kill) });
         }
         let block = self.depots[class].pop_block(&self.world().blocks)?;
         // SAFETY: just popped: the caller's.
         let kill = || unsafe { self.death(block) };
-        // SAFETY: the caller holds a handle or a block.
+        // SAFETY: the block that `kill` kills.
         Some(unsafe { self.leave_depot(class, 1, kill) })
     }
 
     /// Kills blocks that were evicted, and takes them off the books of the depot: only then, since
-    /// until it is gone what they hold is not in use, and must not look so.
+    /// until it is gone what they hold is not in use, and must not look so. They may be all that
+    /// keeps this life of the core: it lasts until the books are right.
     ///
     /// # Safety
-    /// The caller holds a handle or a block of the pool that outlives the call.
+    /// The blocks are of this pool, and alive until `kill` is called.
     unsafe fn leave_depot(&self, class: usize, blocks: u32, kill: impl FnOnce() -> usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: the blocks keep the pool alive.
         let backing = unsafe { self.backing() };
         let bytes = backing.class_charge(class) * blocks as usize;
         backing.note(Note::Evict {
@@ -531,8 +553,11 @@ impl<S: Backing> Core<S> {
             blocks,
             bytes,
         });
+        self.add_share();
         let killed = kill();
         self.ledger.unrest(bytes);
+        // SAFETY: added just above.
+        unsafe { self.drop_share() };
         killed
     }
 

@@ -21,15 +21,6 @@ pub struct Policy {
     pub limit: usize,
 }
 
-/// Why a birth was not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Resting blocks have to go first, to keep the footprint promise.
-    Promise,
-    /// The hard limit is reached; holds what was reserved at that moment.
-    Limit(usize),
-}
-
 /// The ledger.
 #[derive(Debug)]
 pub struct Ledger {
@@ -117,24 +108,21 @@ impl Ledger {
             .max(policy.floor)
     }
 
-    /// Charges a birth of `bytes`, or says why not. [`born`](Self::born) or
+    /// Charges a birth of `bytes` if promise and limit allow. [`born`](Self::born) or
     /// [`unborn`](Self::unborn) follows.
-    pub fn admit(&self, bytes: usize, policy: &Policy) -> Result<(), Refusal> {
+    #[must_use]
+    pub fn admit(&self, bytes: usize, policy: &Policy) -> bool {
         let bound = self.bound(bytes, policy);
-        self.charge(bytes, bound.min(policy.limit))
-            .map_err(|reserved| {
-                if reserved.saturating_add(bytes) > policy.limit {
-                    Refusal::Limit(reserved)
-                } else {
-                    Refusal::Promise
-                }
-            })
+        self.charge(bytes, bound.min(policy.limit)).is_ok()
     }
 
     /// Charges a birth of `bytes` for which nothing rests any more that could go first: the
     /// promise holds by itself, only the limit is left to check.
-    pub fn admit_bare(&self, bytes: usize, policy: &Policy) -> Result<(), Refusal> {
-        self.charge(bytes, policy.limit).map_err(Refusal::Limit)
+    ///
+    /// # Errors
+    /// The limit is reached; the bytes that were reserved at that moment.
+    pub fn admit_bare(&self, bytes: usize, policy: &Policy) -> Result<(), usize> {
+        self.charge(bytes, policy.limit)
     }
 
     fn charge(&self, bytes: usize, most: usize) -> Result<(), usize> {
@@ -174,9 +162,10 @@ impl Ledger {
         self.stocked.get() == 0
     }
 
-    /// A thread cache gets room for `bytes`, if the cap on all that may rest allows.
+    /// A thread cache gets room for `bytes`, if the cap on all that may rest allows: then the bytes
+    /// that counted against it before.
     #[must_use]
-    pub fn stock(&self, bytes: usize, policy: &Policy) -> bool {
+    pub fn stock(&self, bytes: usize, policy: &Policy) -> Option<u64> {
         self.stocked.try_add(bytes as u64, policy.cap as u64)
     }
 
@@ -185,14 +174,12 @@ impl Ledger {
         self.stocked.sub(bytes as u64);
     }
 
-    /// `bytes` come to rest in the depot, if the cap allows.
+    /// `bytes` come to rest in the depot, if the cap allows. As [`stock`](Self::stock).
     #[must_use]
-    pub fn rest(&self, bytes: usize, policy: &Policy) -> bool {
-        let fits = self.stock(bytes, policy);
-        if fits {
-            self.resting.add(bytes as u64);
-        }
-        fits
+    pub fn rest(&self, bytes: usize, policy: &Policy) -> Option<u64> {
+        let before = self.stock(bytes, policy)?;
+        self.resting.add(bytes as u64);
+        Some(before)
     }
 
     /// `bytes` leave the depot towards a user.

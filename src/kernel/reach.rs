@@ -268,13 +268,13 @@ impl Bias {
         if !heavy_barrier() {
             return false;
         }
-        for _ in 0..BUSY_LOOKS {
+        for looks in 0..BUSY_LOOKS {
             // Ordering: Acquire - E7, with `leave`: what the owner did to the cache; E5, with
             // `enter`: a 0 behind the barrier means that the owner will see the request.
             if self.busy.load(Ordering::Acquire) == 0 {
                 return true;
             }
-            pause();
+            pause(looks);
         }
         false
     }

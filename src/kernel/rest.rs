@@ -76,22 +76,14 @@ impl<S: Backing> Core<S> {
 
     /// Charges bytes that count as resting in the depot, if the cap allows.
     pub(super) fn rest_bytes(&self, backing: &S, bytes: usize) -> bool {
-        let stirs = self.ledger.is_still() || backing.is_unattended();
-        let fits = self.ledger.rest(bytes, backing.policy());
-        if stirs && fits {
-            backing.stirred();
-        }
-        fits
+        let before = self.ledger.rest(bytes, backing.policy());
+        stir(backing, before)
     }
 
     /// Charges room for `bytes` in a thread's cache, if the cap allows.
     pub(super) fn stock(&self, backing: &S, bytes: usize) -> bool {
-        let stirs = self.ledger.is_still() || backing.is_unattended();
-        let fits = self.ledger.stock(bytes, backing.policy());
-        if stirs && fits {
-            backing.stirred();
-        }
-        fits
+        let before = self.ledger.stock(bytes, backing.policy());
+        stir(backing, before)
     }
 
     /// Takes a magazine for a user out of the depot.
@@ -151,4 +143,13 @@ impl<S: Backing> Core<S> {
         }
         self.ledger.rouse(charged.beyond);
     }
+}
+
+/// Tells whoever ages the pool if something begins to rest: `before` is what did until now, `None` if
+/// the cap has refused what was to come. Whether it has not.
+fn stir<S: Backing>(backing: &S, before: Option<u64>) -> bool {
+    if before == Some(0) || before.is_some() && backing.is_unattended() {
+        backing.stirred();
+    }
+    before.is_some()
 }

@@ -45,7 +45,7 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// The caller holds a handle of the pool.
     pub unsafe fn trim(&self, own: Option<&Cache<S>>) -> usize {
-        let bytes = self.in_turn(|| {
+        let bytes = self.in_turn(own, || {
             let own_bytes = own.map_or(0, |own| {
                 // What an earlier trimmer left to this thread is answered by the same.
                 let _answered = own.bias.accept_flush();
@@ -63,7 +63,7 @@ impl<S: Backing> Core<S> {
     /// # Safety
     /// The caller holds a handle or a block of the pool; `own` is its thread's cache, if any.
     pub unsafe fn age(&self, own: Option<&Cache<S>>) -> usize {
-        let aged = self.try_in_turn(|| {
+        let aged = self.try_in_turn(own, || {
             let mut bytes = self.kill_others(own, Cache::was_used);
             bytes += self.kill_unused_berths(own);
             for class in 0..CLASSES {
@@ -116,12 +116,79 @@ impl<S: Backing> Core<S> {
         reached.map(Option::unwrap_or_default).sum()
     }
 
-    /// To make room for a birth when nothing rests in the depot any more. Berths beyond the budget
-    /// count as if they did, so first the vacant ones of a cache go, and if it has none, one block.
-    /// The caller's `own` cache comes first. `false` if nothing is within reach.
-    pub fn evict_berth(&self, own: Option<&Cache<S>>) -> bool {
+    /// Charges a birth of `bytes`; while promise or limit is in the way, blocks that rest go. In the
+    /// trimmers' turn: what another thread is just giving back is still held, and will not be there
+    /// after. May wait.
+    ///
+    /// # Errors
+    /// The limit is reached, and nothing rests within reach but in the caches of threads; the bytes
+    /// that were reserved at that moment.
+    pub fn admit(&self, bytes: usize, own: Option<&Cache<S>>) -> Result<(), usize> {
+        // SAFETY: callers hold a handle or a block.
+        let policy = unsafe { self.backing() }.policy();
+        if self.ledger.admit(bytes, policy) {
+            return Ok(());
+        }
+        let admit = |make_room: &dyn Fn() -> bool| {
+            while !self.ledger.admit(bytes, policy) {
+                if !make_room() {
+                    return self.ledger.admit_bare(bytes, policy);
+                }
+            }
+            Ok(())
+        };
+        let admitted = self.in_turn(own, || admit(&|| self.make_room_in_turn(own)));
+        admitted.unwrap_or_else(|| admit(&|| self.evict_coldest()))
+    }
+
+    /// One step towards room for a birth. `false` if nothing rests within reach.
+    pub fn make_room(&self, own: Option<&Cache<S>>) -> bool {
+        self.in_turn(own, || self.make_room_in_turn(own))
+            .unwrap_or_else(|| self.evict_coldest())
+    }
+
+    /// What counts as resting and does not comes first, then the depot, then what lies in berths.
+    fn make_room_in_turn(&self, own: Option<&Cache<S>>) -> bool {
+        self.drop_vacant(own) || self.evict_coldest() || self.evict_berth(own)
+    }
+
+    /// The vacant berths of the caller's `own` cache go, which sets right what counts as resting.
+    /// `false` if none of them was beyond the budget.
+    fn drop_vacant(&self, own: Option<&Cache<S>>) -> bool {
+        // SAFETY: the cache is the caller's.
+        own.is_some_and(|own| own.has_berths() && unsafe { self.unberth_vacant(own, By::Owner) })
+    }
+
+    /// Kills one magazine or block of the class where most bytes have rested for longest, measured
+    /// as their product. `false` if nothing rests in the depot.
+    fn evict_coldest(&self) -> bool {
         if self.ledger.resting() == 0 {
             return false;
+        }
+        let now = self.ledger.ticks();
+        let victim = (0..CLASSES)
+            .filter(|&class| self.depot_estimate(class) > 0)
+            .max_by_key(|&class| {
+                // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
+                let charge = unsafe { self.backing() }.class_charge(class);
+                let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
+                bytes * (1 + u128::from(self.depot(class).idle(now)))
+            });
+        // Somebody else may have emptied it in the meantime: then any other will do.
+        victim.is_some_and(|class| self.evict(class).is_some())
+            || (0..CLASSES).any(|class| self.evict(class).is_some())
+    }
+
+    /// When nothing rests in the depot any more: berths beyond the budget count as if they did, so
+    /// the vacant ones of a cache go, and if it has none, one block. The caller's `own` cache comes
+    /// first. The turn is the caller's. `false` if nothing is within reach.
+    fn evict_berth(&self, own: Option<&Cache<S>>) -> bool {
+        if self.ledger.resting() == 0 {
+            return false;
+        }
+        // What an earlier trimmer has left to this thread keeps it out of its cache until answered.
+        if own.is_some_and(|own| own.bias.accept_flush() && self.kill_own(own) > 0) {
+            return true;
         }
         let evict = |cache: &Cache<S>, by: By| {
             // SAFETY: `reach` gives a cache that is ours.
@@ -129,20 +196,8 @@ impl<S: Backing> Core<S> {
             // SAFETY: as above.
             vacant || unsafe { self.unberth_one(cache, by) }
         };
-        let evict_any = || {
-            let mut caches = self.berthed_caches();
-            caches.any(|cache| self.reach(cache, own, evict) == Some(true))
-        };
-        // A trimmer that is at work may hold the caller's cache, and what it holds will not be there
-        // after: this waits for it.
-        own.is_some_and(|own| evict(own, By::Owner)) || self.in_turn(evict_any).unwrap_or(false)
-    }
-
-    /// The vacant berths of the caller's `own` cache go, which sets right what counts as resting.
-    /// `false` if none of them was beyond the budget.
-    pub fn drop_vacant(&self, own: Option<&Cache<S>>) -> bool {
-        // SAFETY: the cache is the caller's.
-        own.is_some_and(|own| own.has_berths() && unsafe { self.unberth_vacant(own, By::Owner) })
+        let reach = |cache: &Cache<S>| self.reach(cache, own, evict) == Some(true);
+        own.is_some_and(reach) || self.berthed_caches().any(reach)
     }
 
     /// Whether a class has berths in caches, and no magazines.
@@ -259,41 +314,6 @@ impl<S: Backing> Core<S> {
             bytes += evicted;
         }
         bytes
-    }
-
-    /// Kills one magazine or block of the class where most bytes have rested for longest, measured
-    /// as their product. `false` if nothing rests in the depot. In a pool with a limit this takes
-    /// the trimmers' turn: nobody is refused for bytes that are on their way home.
-    pub fn evict_coldest(&self) -> bool {
-        if self.ledger.resting() == 0 {
-            return false;
-        }
-        if self.is_limited() {
-            self.in_turn(|| self.evict_coldest_class()).unwrap_or(false)
-        } else {
-            self.evict_coldest_class()
-        }
-    }
-
-    /// Whether the pool has a limit on all that it holds.
-    fn is_limited(&self) -> bool {
-        // SAFETY: callers hold a handle or a block.
-        unsafe { self.backing() }.policy().limit < usize::MAX
-    }
-
-    fn evict_coldest_class(&self) -> bool {
-        let now = self.ledger.ticks();
-        let victim = (0..CLASSES)
-            .filter(|&class| self.depot_estimate(class) > 0)
-            .max_by_key(|&class| {
-                // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
-                let charge = unsafe { self.backing() }.class_charge(class);
-                let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
-                bytes * (1 + u128::from(self.depot(class).idle(now)))
-            });
-        // Somebody else may have emptied it in the meantime: then any other will do.
-        victim.is_some_and(|class| self.evict(class).is_some())
-            || (0..CLASSES).any(|class| self.evict(class).is_some())
     }
 
     /// Trimmer: gives an emptied cache back to its owner, or retires it if that has exited.

@@ -230,7 +230,7 @@ pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
 }
 
 /// One turn of waiting: loom runs another thread first.
-pub fn pause() {
+pub fn pause(_looks: u32) {
     loom::thread::yield_now();
 }
 

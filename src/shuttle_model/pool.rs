@@ -14,7 +14,7 @@ use super::kernel::backing::Backing;
 use super::kernel::block::{Block, Label};
 use super::kernel::cache::{Cache, Class};
 use super::kernel::core::{Core, World};
-use super::kernel::ledger::{Policy, Refusal};
+use super::kernel::ledger::Policy;
 use super::kernel::reach::{CLOSED, DEAD};
 use super::kernel::slots::Slot;
 use super::kernel::state::Released;
@@ -313,19 +313,12 @@ impl<'w> Seat<'w> {
     ) -> Option<&'w Block<Model>> {
         // SAFETY: the caller's promise.
         let backing = unsafe { core.backing() };
-        loop {
-            match core.ledger.admit(1, &backing.policy) {
-                Ok(()) => break,
-                Err(_) if core.drop_vacant(cache) => continue,
-                Err(_) if core.evict_coldest() || core.evict_berth(cache) => continue,
-                Err(_) if core.ledger.admit_bare(1, &backing.policy).is_ok() => break,
-                Err(_) => {}
-            }
+        while core.admit(1, cache).is_err() {
             // SAFETY: the caller's promise; the cache is this seat's.
             let freed = unsafe { core.trim(cache) };
             match core.ledger.admit_bare(1, &backing.policy) {
                 Ok(()) => break,
-                Err(Refusal::Limit(_)) if freed == 0 => return None,
+                Err(_) if freed == 0 => return None,
                 Err(_) => {}
             }
         }

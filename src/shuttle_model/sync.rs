@@ -77,7 +77,7 @@ pub fn set(word: &AtomicU64, value: u64, order: Ordering) {
 }
 
 /// One turn of waiting.
-pub fn pause() {
+pub fn pause(_looks: u32) {
     shuttle::thread::yield_now();
 }
 

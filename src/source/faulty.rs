@@ -177,9 +177,12 @@ impl<S: Source> Faulty<S> {
             return false;
         }
         let number = self.numbered.tick(1) + 1;
-        let picked =
-            self.rules.pick(number) || !self.bytes.try_add(size as u64, self.rules.most_bytes);
-        picked && self.failures.try_add(1, self.rules.most_failures)
+        let picked = self.rules.pick(number)
+            || self
+                .bytes
+                .try_add(size as u64, self.rules.most_bytes)
+                .is_none();
+        picked && self.failures.try_add(1, self.rules.most_failures).is_some()
     }
 }
 

@@ -83,8 +83,9 @@ pub unsafe trait Source: Send + Sync + 'static {
     /// [`AllocError`]; nothing is held for the request then.
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError>;
 
-    /// Takes a block back. It may run inside a trim: it must not trim, close, audit or allocate
-    /// from the pool that calls it.
+    /// Takes a block back. It may run inside of a trim of the pool that calls it, where it may allocate
+    /// from it; a trim of it does nothing then, an audit is refused, and what is closed closes after.
+    /// It must not use another pool, which may be waiting for this one.
     ///
     /// # Safety
     /// `base` and `token` are of a block that this source (or an equal one: a clone of it, another

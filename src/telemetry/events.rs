@@ -1,6 +1,6 @@
 //! Births, trims and refusals as events of `tracing`, with the target `ndpool`. They come from slow
-//! paths, on the thread where they arise; a subscriber may run inside of a trim, and must not trim,
-//! close or audit another pool there.
+//! paths, on the thread where they arise; a subscriber may run inside of a trim, and must not use
+//! another pool there.
 
 use crate::class;
 use crate::kernel::backing::Note;

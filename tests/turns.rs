@@ -1,0 +1,319 @@
+//! Who waits for whom: trimmers and those who make room for a birth take turns, and what they call may
+//! come back.
+
+#![allow(unsafe_code)]
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use ndpool::source::{Memory, Os, Source};
+use ndpool::{AllocError, AllocErrorKind, Audit, AuditError, Pool};
+
+mod field;
+use field::within;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// A source whose deallocations wait at a gate.
+#[derive(Debug, Default)]
+struct Gated {
+    inner: Os,
+    closed: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Gated {
+    fn set_closed(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+
+    fn await_one(&self) {
+        field::eventually("somebody waits at the gate", || {
+            self.waiting.load(Ordering::SeqCst) > 0
+        });
+    }
+}
+
+// SAFETY: every block is the inner source's; a deallocation is only late.
+unsafe impl Source for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn footprint(&self, layout: Layout) -> usize {
+        self.inner.footprint(layout)
+    }
+
+    fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
+        self.inner.alloc(layout, zeroed)
+    }
+
+    unsafe fn dealloc(&self, base: NonNull<u8>, layout: Layout, token: usize) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut closed = self.closed.lock().unwrap();
+        while *closed {
+            closed = self.opened.wait(closed).unwrap();
+        }
+        drop(closed);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.inner.dealloc(base, layout, token) };
+    }
+}
+
+/// While a trimmer still has blocks in its hands, another trim does not return, and an allocation
+/// at the limit is not refused: it waits, and is served.
+#[test]
+fn nothing_is_refused_while_a_trimmer_still_holds_blocks() {
+    let source = Arc::new(Gated::default());
+    let pool = Pool::builder()
+        .source(Arc::clone(&source))
+        .limit(2 * MIB)
+        .build();
+    drop(pool.allocate::<u8>(3 * MIB / 2).unwrap());
+    source.set_closed(true);
+    let (trimmed, served) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| pool.trim());
+        source.await_one();
+        scope.spawn(|| {
+            pool.trim();
+            trimmed.store(true, Ordering::SeqCst);
+        });
+        let newcomer = scope.spawn(|| {
+            let buffer = pool.allocate::<u8>(640 * KIB);
+            served.store(true, Ordering::SeqCst);
+            buffer.map(|buffer| buffer.len())
+        });
+        thread::sleep(Duration::from_millis(100));
+        let early = (
+            trimmed.load(Ordering::SeqCst),
+            served.load(Ordering::SeqCst),
+        );
+        source.set_closed(false);
+        assert_eq!(early, (false, false), "a trim or an allocation returned");
+        assert_eq!(newcomer.join().unwrap(), Ok(640 * KIB));
+    });
+    pool.audit().unwrap();
+}
+
+/// The same where the block is in the hands of another allocation, which sends it home to keep
+/// within the limit itself: out of its own thread's cache, or out of another's.
+#[test]
+fn nothing_is_refused_while_another_allocation_still_makes_room() {
+    for own in [false, true] {
+        let source = Arc::new(Gated::default());
+        let pool = Pool::builder()
+            .source(Arc::clone(&source))
+            .limit(2 * MIB)
+            .reuse_classes(0)
+            .build();
+        let keep_one = || {
+            drop(pool.allocate::<u8>(3 * MIB / 2).unwrap());
+            source.set_closed(true);
+        };
+        if !own {
+            keep_one();
+        }
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                if own {
+                    keep_one();
+                }
+                pool.allocate::<u8>(5 * MIB / 4)
+            });
+            source.await_one();
+            let second = scope.spawn(|| pool.allocate::<u8>(640 * KIB));
+            thread::sleep(Duration::from_millis(100));
+            let waited = !first.is_finished() && !second.is_finished();
+            source.set_closed(false);
+            let both = (first.join().unwrap(), second.join().unwrap());
+            assert!(both.0.is_ok() && both.1.is_ok(), "{own}: {both:?}");
+            assert!(waited, "{own}: an allocation returned");
+        });
+        pool.audit().unwrap();
+    }
+}
+
+/// The footprint promise waits like the limit: what another thread is just giving back is still held,
+/// and a birth that would go over the promise for it comes after. The other thread trims, or makes room
+/// for a birth of its own, out of the depot.
+#[test]
+fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
+    for trims in [true, false] {
+        let source = Arc::new(Gated::default());
+        // Nothing is kept by threads: all of it rests in the depot.
+        let budget = if trims { 2 * MIB } else { 0 };
+        let pool = Pool::builder()
+            .source(Arc::clone(&source))
+            .floor(0)
+            .slack(0.3)
+            .reuse_classes(0)
+            .cache_budget(budget)
+            .build();
+        let large = [0; 4].map(|_| pool.allocate::<u8>(10 * MIB).unwrap());
+        let peak = pool.ledger().2;
+        drop(large);
+        source.set_closed(true);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                if trims {
+                    pool.trim();
+                    0
+                } else {
+                    pool.allocate::<u8>(20 * MIB).unwrap().len()
+                }
+            });
+            source.await_one();
+            let (begin, has_begun) = mpsc::channel();
+            let newcomer = scope.spawn({
+                let pool = &pool;
+                move || {
+                    begin.send(()).unwrap();
+                    let buffer = pool.allocate::<u8>(14 * MIB).unwrap();
+                    (buffer.len(), pool.ledger().2)
+                }
+            });
+            has_begun.recv().unwrap();
+            thread::sleep(Duration::from_millis(100));
+            let early = newcomer.is_finished();
+            source.set_closed(false);
+            let (len, held) = newcomer.join().unwrap();
+            assert_eq!(len, 14 * MIB);
+            let promised = (1.3 * (peak + 2 * budget) as f64) as usize;
+            assert!(held <= promised, "{held} held, {promised} promised");
+            assert!(!early, "{trims}: the allocation did not wait");
+            other.join().unwrap();
+        });
+        pool.audit().unwrap();
+    }
+}
+
+/// A source that, while it takes a block back, uses the pool that it serves.
+#[derive(Debug, Default)]
+struct Recursive {
+    inner: Os,
+    /// A cycle: the test takes it out.
+    pool: Mutex<Option<Pool>>,
+    /// Whether to close the pool as well.
+    closes: bool,
+    inside: AtomicBool,
+    answers: Mutex<Vec<Answers>>,
+    out: AtomicUsize,
+}
+
+/// What the source got: bytes trimmed and aged, the audit, a large request and a small one.
+type Answers = (
+    usize,
+    usize,
+    Result<Audit, AuditError>,
+    Option<AllocErrorKind>,
+    Option<AllocErrorKind>,
+);
+
+impl Recursive {
+    fn come_back(&self) {
+        let Some(pool) = self.pool.lock().unwrap().clone() else {
+            return;
+        };
+        let kind = |bytes| pool.allocate::<u8>(bytes).err().map(|error| error.kind);
+        // A panic in here would be caught: the test looks at the answers.
+        let answers = (
+            pool.trim(),
+            pool.age(),
+            pool.audit(),
+            kind(20 * MIB),
+            kind(MIB),
+        );
+        self.answers.lock().unwrap().push(answers);
+        if self.closes {
+            pool.close();
+        }
+    }
+}
+
+// SAFETY: every block is the inner source's.
+unsafe impl Source for Recursive {
+    fn name(&self) -> &'static str {
+        "recursive"
+    }
+
+    fn footprint(&self, layout: Layout) -> usize {
+        self.inner.footprint(layout)
+    }
+
+    fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
+        let memory = self.inner.alloc(layout, zeroed)?;
+        self.out.fetch_add(1, Ordering::SeqCst);
+        Ok(memory)
+    }
+
+    unsafe fn dealloc(&self, base: NonNull<u8>, layout: Layout, token: usize) {
+        if !self.inside.swap(true, Ordering::SeqCst) {
+            self.come_back();
+            self.inside.store(false, Ordering::SeqCst);
+        }
+        self.out.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.inner.dealloc(base, layout, token) };
+    }
+}
+
+/// A pool over a source that comes back, where three blocks of 10 MiB rest in the thread's cache.
+fn recursive(source: &Arc<Recursive>, limit: usize) -> Pool {
+    let builder = Pool::builder().source(Arc::clone(source)).floor(0);
+    let pool = builder.limit(limit).build();
+    drop([0; 3].map(|_| pool.allocate::<u8>(10 * MIB).unwrap()));
+    *source.pool.lock().unwrap() = Some(pool.clone());
+    pool
+}
+
+/// What a trimmer calls may trim, age, audit and allocate: nothing waits for itself.
+#[test]
+fn a_source_that_a_trimmer_calls_may_come_back() {
+    within(Duration::from_secs(60), "a source that comes back", || {
+        let over = Some(AllocErrorKind::LimitExceeded);
+        // What is in the source's hands, and behind it, counts: 30, 20, then 10 MiB.
+        for (limit, large) in [(32 * MIB, [over, over, None]), (usize::MAX, [None; 3])] {
+            let source = Arc::new(Recursive::default());
+            let pool = recursive(&source, limit);
+            pool.trim();
+            source.pool.lock().unwrap().take();
+            let expected = large.map(|large| (0, 0, Err(AuditError::Busy), large, None));
+            assert_eq!(*source.answers.lock().unwrap(), expected);
+            pool.audit().unwrap();
+        }
+    });
+}
+
+/// What a trimmer calls may close the pool: it closes when the trim is over, and keeps nothing.
+#[test]
+fn a_pool_closed_from_inside_of_a_trim_keeps_nothing() {
+    within(Duration::from_secs(60), "a source that closes", || {
+        let source = Arc::new(Recursive {
+            closes: true,
+            ..Recursive::default()
+        });
+        let pool = recursive(&source, usize::MAX);
+        let other = thread::scope(|scope| {
+            let keep = || drop(pool.allocate::<u8>(MIB).unwrap());
+            scope.spawn(keep).join().unwrap();
+            pool.trim()
+        });
+        assert!(other > 0);
+        source.pool.lock().unwrap().take();
+        assert_eq!((pool.ledger().2, source.out.load(Ordering::SeqCst)), (0, 0));
+        drop(pool.allocate::<u8>(MIB).unwrap());
+        assert_eq!((pool.ledger().2, source.out.load(Ordering::SeqCst)), (0, 0));
+        pool.audit().unwrap();
+        drop(pool);
+        assert_eq!(Arc::strong_count(&source), 1, "the pool has ended");
+    });
+}
