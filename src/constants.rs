@@ -105,7 +105,7 @@ pub mod pool {
     /// Slow operations between two looks at the clock of ageing.
     pub const LOOK_EVERY: u64 = 64;
     /// Slack over the recent peak, in 1024ths.
-    pub const SLACK_1024: u64 = 308;
+    pub const SLACK_1024: u64 = 236;
     /// Exchanges and births in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
 }

@@ -197,3 +197,13 @@ macro_rules! array {
     };
 }
 pub(crate) use array;
+
+/// Stands before an Acquire fence, with the word whose releases it acquires: ThreadSanitizer knows no
+/// fences, and builds for it pass `--cfg ndpool_tsan`.
+macro_rules! before_fence {
+    ($word:expr) => {
+        #[cfg(ndpool_tsan)]
+        $word.load(core::sync::atomic::Ordering::Acquire);
+    };
+}
+pub(crate) use before_fence;

@@ -100,7 +100,7 @@ fn constants_in_the_design_are_the_codes() {
 fn numbers_of_the_promise_in_the_readme_are_the_codes() {
     let constants = constants();
     let readme = text("README.md");
-    let slack = format!("slack = {:.1},", constants["SLACK_1024"] as f64 / 1024.0);
+    let slack = format!("slack = {:.2},", constants["SLACK_1024"] as f64 / 1024.0);
     let budget = format!("C = {},", bytes(constants["CACHE_BUDGET"] as usize));
     let floor = format!("floor = {};", bytes(constants["FLOOR"] as usize));
     let window = constants["WINDOW"] as usize;

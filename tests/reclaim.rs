@@ -29,6 +29,32 @@ fn take(pool: &Pool, bytes: usize, count: usize) -> Vec<Buffer<u8>> {
 }
 
 /// What makes room for a birth is what has rested for long, not what is in use at every moment,
+/// The same between the depot and the thread's own berths: of a class in use part rests in the depot,
+/// and does not go for that before a berth that serves nobody.
+#[test]
+fn an_idle_berth_makes_room_before_a_busy_class_of_the_depot() {
+    let source = Watched::new();
+    let pool = strict(&source).slack(0.25).cache_budget(2 * MIB).build();
+    let (idle, busy) = (5 * MIB, 8 * MIB);
+    let of = |bytes| {
+        let classes = pool.stats().classes;
+        let class = classes.into_iter().find(|class| class.capacity == bytes);
+        class.unwrap()
+    };
+    drop((take(&pool, idle, 1), take(&pool, busy, 6)));
+    for _ in 0..10 {
+        drop(take(&pool, busy, 6));
+    }
+    let rests = (of(idle).cached, of(busy).cached, of(busy).depot);
+    assert_eq!(rests, (1, 4, 2));
+    // 53 MiB and 16 more, of 66.
+    drop(take(&pool, 16 * MIB, 1));
+    assert_eq!((of(idle).deaths, of(busy).deaths), (1, 0));
+    drop(take(&pool, busy, 6));
+    assert_eq!(of(busy).births, 6);
+    pool.audit().unwrap();
+}
+
 /// also where classes go to the depot without magazines.
 #[test]
 fn idle_blocks_make_room_before_busy_ones() {

@@ -32,6 +32,14 @@ struct Place<S: Backing> {
     gives: Tally,
 }
 
+/// When the berths of a class were last seen to have served.
+#[derive(Clone, Copy)]
+struct Look {
+    takes: u64,
+    /// By the pool's clock.
+    since: u64,
+}
+
 /// Places of a cache: one a class, and one that is never stocked, for everything without a class.
 const PLACES: usize = CLASSES + 1;
 
@@ -43,8 +51,10 @@ pub struct Cache<S: Backing> {
     charged: UnsafeCell<Charged>,
     /// Number of berths; changed by who has the cache, and looked at from outside.
     berthed: Counter,
-    /// Takes of each class when its berths were last looked at.
+    /// Takes of each class when its berths were last looked at by who ages the pool.
     marks: UnsafeCell<[u64; CLASSES]>,
+    /// The same by who makes room for a birth.
+    looks: UnsafeCell<[Look; CLASSES]>,
     /// Blocks of each class that the owner took elsewhere, and for which it may have a berth.
     credits: UnsafeCell<[u8; CLASSES]>,
     life: Tally,
@@ -186,6 +196,7 @@ impl<S: Backing> Cache<S> {
                 charged: UnsafeCell::new(Charged::NOTHING),
                 berthed: Counter::new(),
                 marks: UnsafeCell::new([0; CLASSES]),
+                looks: UnsafeCell::new([Look { takes: 0, since: 0 }; CLASSES]),
                 credits: UnsafeCell::new([0; CLASSES]),
                 life: Tally::new(),
                 last_use: Counter::new(),
@@ -460,8 +471,8 @@ impl<S: Backing> Cache<S> {
         (room, unsafe { self.charged() })
     }
 
-    /// Owner: one berth more for `class`, whose cost the caller has charged. `magazine` is null if
-    /// it is not the first. `false` if the lock was refused, or the class's berths have changed in
+    /// Owner: one berth more for `class`, whose cost the caller has charged, when the pool's clock shows
+    /// `now`. `magazine` is null if it is not the first. `false` if the lock was refused, or the class's berths have changed in
     /// the meantime: everything is the caller's still.
     ///
     /// # Safety
@@ -471,6 +482,7 @@ impl<S: Backing> Cache<S> {
         class: usize,
         cost: BerthCost,
         magazine: *const Magazine<S>,
+        now: u64,
     ) -> bool {
         let add = |shelf: *mut Shelf<S>| {
             // SAFETY: the owner is inside: nobody else touches the shelf.
@@ -494,12 +506,17 @@ impl<S: Backing> Cache<S> {
                 let credits = unsafe { &mut *credits };
                 credits[class] = credits[class].saturating_sub(1);
             });
-            // A new berth counts as used until its second look.
-            let used = self.places[class].takes.get().wrapping_sub(1);
+            let takes = self.places[class].takes.get();
             self.marks.with_mut(|marks| {
                 // SAFETY: the owner is inside.
                 let marks = unsafe { &mut *marks };
-                marks[class] = used;
+                // A new berth counts as used at its first look.
+                marks[class] = takes.wrapping_sub(1);
+            });
+            self.looks.with_mut(|looks| {
+                // SAFETY: the owner is inside.
+                let looks = unsafe { &mut *looks };
+                looks[class] = Look { takes, since: now };
             });
             true
         };
@@ -576,6 +593,26 @@ impl<S: Backing> Cache<S> {
             let marks = unsafe { &mut *marks };
             core::mem::replace(&mut marks[class], takes) == takes
         })
+    }
+
+    /// How long, by the pool's clock, which shows `now`, the berths of `class` have served no take: a take
+    /// counts as of the first look that sees it. `None` if there is no berth.
+    ///
+    /// # Safety
+    /// As [`empty`](Self::empty).
+    pub unsafe fn idle(&self, class: usize, now: u64) -> Option<u64> {
+        // SAFETY: the caller's promise.
+        let (room, _) = unsafe { self.room_and_charged(class) };
+        let takes = self.places[class].takes.get();
+        let idle = self.looks.with_mut(|looks| {
+            // SAFETY: the caller's promise.
+            let look = unsafe { &mut (&mut *looks)[class] };
+            if look.takes != takes {
+                *look = Look { takes, since: now };
+            }
+            now.saturating_sub(look.since)
+        });
+        (room > 0).then_some(idle)
     }
 
     /// Owner: runs `f` inside the lock. `None` if the lock was refused.

@@ -17,8 +17,8 @@ use super::numbers::{ClassNumbers, Numbers};
 use super::reach::Steal;
 use super::slots::Slot;
 use super::sync::{
-    AtomicU32, AtomicU64, AtomicUsize, Counter, Ordering, UnsafeCell, array, const_fn, fence,
-    pause, this_thread,
+    AtomicU32, AtomicU64, AtomicUsize, Counter, Ordering, UnsafeCell, array, before_fence,
+    const_fn, fence, pause, this_thread,
 };
 use super::tuning::CLASSES;
 
@@ -204,6 +204,7 @@ impl<S: Backing> Core<S> {
         if self.handles.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
+        before_fence!(self.handles);
         // Ordering: Acquire - E11, with every earlier drop of a handle.
         fence(Ordering::Acquire);
         // SAFETY: the share of all handles together is still there.
@@ -258,6 +259,7 @@ impl<S: Backing> Core<S> {
         if self.shares.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
+        before_fence!(self.shares);
         // Ordering: Acquire - E12, with every earlier drop of a share.
         fence(Ordering::Acquire);
         let world = self.world();

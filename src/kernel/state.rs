@@ -5,7 +5,7 @@
 //! wait-free, with no window between the decrement and the claim. Neither under- nor overflow of
 //! the high half reaches the generation. Each method is one row of [`TABLE`].
 
-use super::sync::{AtomicU64, Ordering, const_fn, fence, set};
+use super::sync::{AtomicU64, Ordering, before_fence, const_fn, fence, set};
 use super::tuning::{LAST_GENERATION, OWNERS_LIMIT};
 
 /// One owner, in the high half.
@@ -281,6 +281,7 @@ impl State {
             }
             return Released::Shared;
         }
+        before_fence!(self.0);
         // Ordering: Acquire - E2, with every earlier release: they are done with the payload.
         fence(Ordering::Acquire);
         Released::Last {

@@ -224,8 +224,9 @@ impl<S: Backing> Core<S> {
         };
         let place = magazine.map_or(ptr::null(), ptr::from_ref);
         let ready = rests && magazine.is_some() == cost.first;
+        let now = self.ledger.ticks();
         // SAFETY: just claimed: ours, and free magazines are empty.
-        if ready && unsafe { cache.add_berth(class, cost, place) } {
+        if ready && unsafe { cache.add_berth(class, cost, place, now) } {
             return true;
         }
         self.ledger.unstock(berths);

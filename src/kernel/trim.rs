@@ -29,6 +29,14 @@ impl By {
     }
 }
 
+/// The class to evict from.
+#[derive(Clone, Copy)]
+struct Coldest {
+    class: usize,
+    /// Bytes times the pool's ticks.
+    coldness: u128,
+}
+
 /// What went with a berth, in bytes.
 struct Gone {
     /// Of the block that was in it.
@@ -138,18 +146,19 @@ impl<S: Backing> Core<S> {
             Ok(())
         };
         let admitted = self.in_turn(own, || admit(&|| self.make_room_in_turn(own)));
-        admitted.unwrap_or_else(|| admit(&|| self.evict_coldest()))
+        admitted.unwrap_or_else(|| admit(&|| self.evict_coldest(None)))
     }
 
     /// One step towards room for a birth. `false` if nothing rests within reach.
     pub fn make_room(&self, own: Option<&Cache<S>>) -> bool {
         self.in_turn(own, || self.make_room_in_turn(own))
-            .unwrap_or_else(|| self.evict_coldest())
+            .unwrap_or_else(|| self.evict_coldest(None))
     }
 
-    /// What counts as resting and does not comes first, then the depot, then what lies in berths.
+    /// What counts as resting and does not comes first, then the depot and the caller's own berths, then
+    /// those of others.
     fn make_room_in_turn(&self, own: Option<&Cache<S>>) -> bool {
-        self.drop_vacant(own) || self.evict_coldest() || self.evict_berth(own)
+        self.drop_vacant(own) || self.evict_coldest(own) || self.evict_berth(own)
     }
 
     /// The vacant berths of the caller's `own` cache go, which sets right what counts as resting.
@@ -160,28 +169,61 @@ impl<S: Backing> Core<S> {
     }
 
     /// Kills one magazine or block of the class where most bytes have rested for longest, measured
-    /// as their product. `false` if nothing rests in the depot.
-    fn evict_coldest(&self) -> bool {
+    /// as their product: in the depot, or in a berth of the caller's `own` cache. `false` if nothing
+    /// rests there.
+    fn evict_coldest(&self, own: Option<&Cache<S>>) -> bool {
         if self.ledger.resting() == 0 {
             return false;
         }
         let now = self.ledger.ticks();
-        let victim = (0..CLASSES)
-            .filter(|&class| self.depot_estimate(class) > 0)
-            .max_by_key(|&class| {
-                // SAFETY: what rests keeps the pool alive, and callers hold a handle or a block.
-                let charge = unsafe { self.backing() }.class_charge(class);
-                let bytes = u128::from(self.depot_estimate(class)) * charge as u128;
-                bytes * (1 + u128::from(self.depot(class).idle(now)))
-            });
+        let depot = self.coldest_in_depot(now);
+        let berth = own.and_then(|own| Some((own, self.coldest_berth(own, now)?)));
+        if let Some((own, coldest)) = berth
+            && depot.is_none_or(|depot| depot.coldness <= coldest.coldness)
+        {
+            // SAFETY: the cache is the caller's.
+            let gone = unsafe { self.unberth(own, By::Owner, coldest.class, false) };
+            return gone.is_some();
+        }
         // Somebody else may have emptied it in the meantime: then any other will do.
-        victim.is_some_and(|class| self.evict(class).is_some())
+        depot.is_some_and(|depot| self.evict(depot.class).is_some())
             || (0..CLASSES).any(|class| self.evict(class).is_some())
     }
 
-    /// When nothing rests in the depot any more: berths beyond the budget count as if they did, so
-    /// the vacant ones of a cache go, and if it has none, one block. The caller's `own` cache comes
-    /// first. The turn is the caller's. `false` if nothing is within reach.
+    /// The class of the depot where most bytes have rested for longest.
+    fn coldest_in_depot(&self, now: u64) -> Option<Coldest> {
+        let resting = (0..CLASSES).filter(|&class| self.depot_estimate(class) > 0);
+        let cold = resting.map(|class| {
+            let blocks = self.depot_estimate(class);
+            self.coldness(class, blocks, self.depot(class).idle(now))
+        });
+        cold.max_by_key(|cold| cold.coldness)
+    }
+
+    /// The class in whose berths a block has rested for longest, by bytes; some may be vacant.
+    fn coldest_berth(&self, own: &Cache<S>, now: u64) -> Option<Coldest> {
+        let classes = (0..CLASSES).filter(|&class| own.has_berths() && self.berths_serve(class));
+        let cold = classes.filter_map(|class| {
+            // SAFETY: the owner is inside.
+            let idle = own.inside(|| unsafe { own.idle(class, now) })??;
+            Some(self.coldness(class, 1, idle))
+        });
+        cold.max_by_key(|cold| cold.coldness)
+    }
+
+    fn coldness(&self, class: usize, blocks: u64, idle: u64) -> Coldest {
+        // SAFETY: callers hold a handle or a block.
+        let charge = unsafe { self.backing() }.class_charge(class);
+        let bytes = u128::from(blocks) * charge as u128;
+        Coldest {
+            class,
+            coldness: bytes * (1 + u128::from(idle)),
+        }
+    }
+
+    /// When nothing rests in the depot and the caller's `own` berths any more: other threads' berths
+    /// beyond the budget count as if they did, so the vacant ones of a cache go, and if it has none,
+    /// one block. The turn is the caller's. `false` if nothing is within reach.
     fn evict_berth(&self, own: Option<&Cache<S>>) -> bool {
         if self.ledger.resting() == 0 {
             return false;
@@ -196,8 +238,8 @@ impl<S: Backing> Core<S> {
             // SAFETY: as above.
             vacant || unsafe { self.unberth_one(cache, by) }
         };
-        let reach = |cache: &Cache<S>| self.reach(cache, own, evict) == Some(true);
-        own.is_some_and(reach) || self.berthed_caches().any(reach)
+        self.berthed_caches()
+            .any(|cache| self.reach(cache, own, evict) == Some(true))
     }
 
     /// Whether a class has berths in caches, and no magazines.

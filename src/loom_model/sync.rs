@@ -11,6 +11,7 @@ use std::hash::{Hash, Hasher};
 
 use loom::sync::atomic as model;
 
+pub(crate) use super::super::sync::before_fence;
 pub use super::super::sync::{Counter, Tally};
 pub use core::sync::atomic::Ordering;
 pub use loom::sync::atomic::fence;

@@ -88,7 +88,7 @@ pub fn this_thread() -> u64 {
     hasher.finish() | 1
 }
 
-pub(crate) use super::super::sync::{array, const_fn};
+pub(crate) use super::super::sync::{array, before_fence, const_fn};
 
 #[cfg(test)]
 mod tests {
