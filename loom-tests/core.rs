@@ -190,6 +190,9 @@ fn a_core_is_opened_again_while_a_block_comes_home() {
             let other = main.take(next).0;
             main.give(other);
             giver.join().unwrap();
+            // The books of this life are its own.
+            assert_eq!(next.ledger.resting() as u64, next.depot_estimate(0));
+            assert_eq!(next.ledger.held(), next.ledger.resting());
             main.drop_handle(next);
             universe.assert_all_gone(2);
             outcome(if again {
@@ -247,7 +250,8 @@ fn a_trim_meets_an_eviction() {
             let evictor = spawn(&universe, move |universe| {
                 let core = universe.core(index);
                 universe.pass_gate();
-                let evicted = [core.make_room(None), core.make_room(None)];
+                let thread = universe.pass_by();
+                let evicted = [thread.make_room(core), thread.make_room(core)];
                 evicted.into_iter().filter(|&evicted| evicted).count()
             });
             universe.pass_gate();
@@ -289,7 +293,7 @@ fn an_eviction_meets_a_take_and_a_give() {
             thread.give(block);
             from
         });
-        let evicted = core.make_room(None);
+        let evicted = main.make_room(core);
         let from = worker.join().unwrap();
         let resting = universe.log.allocs() - universe.log.deallocs();
         assert_eq!(core.ledger.held(), resting);

@@ -20,10 +20,14 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Whether the interval is over; says so to one caller, and begins the next.
-    pub(crate) fn is_due(&self, interval: Duration) -> bool {
+    /// If the interval is over, one caller ends it by `end`, and the next begins; but not if `end` says
+    /// that it could not: then it is still to be ended.
+    pub(crate) fn if_due(&self, interval: Duration, end: impl FnOnce() -> bool) {
         let interval = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         let (now, ended) = (now_ms(), self.ended.get());
-        now.saturating_sub(ended) >= interval && self.ended.turn(ended, now)
+        let is_due = now.saturating_sub(ended) >= interval;
+        if is_due && self.ended.turn(ended, now) && !end() {
+            self.ended.turn(now, ended);
+        }
     }
 }

@@ -408,10 +408,11 @@ impl Pool {
     }
 
     /// Ends an interval of ageing now: what was not used since the last one goes back to its
-    /// source; returns the bytes. Never waits: while a trim is under way it does nothing.
+    /// source; returns the bytes. Never waits: while another thread trims, or makes room for a birth, it
+    /// does nothing.
     pub fn age(&self) -> usize {
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
-        unsafe { self.core.age(thread::existing_cache(self.core)) }
+        unsafe { self.core.age(thread::existing_cache(self.core)) }.unwrap_or(0)
     }
 
     /// What the pool has done and what it holds. Costs the hit path nothing; walks the caches of

@@ -198,8 +198,9 @@ unsafe fn take_from_tiers(
     }
     let Some(class) = class_for(backing, bytes, align) else {
         let layout = unclassed_layout(backing, bytes, align)?;
-        // SAFETY: the caller's promise.
-        return unsafe { birth(core, backing, UNCLASSED, layout, None, zeroed) };
+        let cache = thread::existing_cache(core);
+        // SAFETY: the caller's promise; the cache is this thread's, bound to the pool.
+        return unsafe { birth(core, backing, UNCLASSED, layout, cache, zeroed) };
     };
     // SAFETY: the caller's promise.
     let cache = unsafe { thread::cache(core) };
@@ -398,8 +399,7 @@ unsafe fn admit(
         return Err(refused(core, backing, layout, core.ledger.held()));
     }
     loop {
-        // Without a limit what is held is in use then, and the promise holds by itself; at the limit,
-        // everybody's caches come next.
+        // Without a limit what is within reach is in use then; at the limit, everybody's caches come next.
         if core.admit(charge, cache).is_ok() {
             return Ok(());
         }

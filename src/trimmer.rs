@@ -29,10 +29,9 @@ pub(crate) unsafe fn tick(core: &'static Core, backing: &Bound, own: Option<&'st
 #[allow(unsafe_code)]
 #[cold]
 unsafe fn look(core: &'static Core, backing: &Bound, own: Option<&'static Cache>) {
-    if backing.clock.is_due(backing.interval) {
-        // SAFETY: the caller's promise.
-        unsafe { core.age(own) };
-    }
+    // SAFETY: the caller's promise.
+    let age = || unsafe { core.age(own) }.is_some();
+    backing.clock.if_due(backing.interval, age);
 }
 
 /// A pool that the background thread ages.
@@ -122,10 +121,9 @@ fn age(entry: Entry) {
     }
     // SAFETY: the upgrade made a handle.
     let backing = unsafe { core.backing() };
-    if backing.clock.is_due(entry.interval) {
-        // SAFETY: as above; this thread has no cache.
-        unsafe { core.age(None) };
-    }
+    // SAFETY: as above; this thread has no cache.
+    let age = || unsafe { core.age(None) }.is_some();
+    backing.clock.if_due(entry.interval, age);
     // SAFETY: the handle, given up.
     unsafe { core.drop_handle(None) };
 }

@@ -28,9 +28,9 @@ fn take(pool: &Pool, bytes: usize, count: usize) -> Vec<Buffer<u8>> {
         .collect()
 }
 
-/// What makes room for a birth is what has rested for long, not what is in use at every moment,
-/// The same between the depot and the thread's own berths: of a class in use part rests in the depot,
-/// and does not go for that before a berth that serves nobody.
+/// What makes room for a birth is what has rested for long, also between the depot and the thread's
+/// own berths: of a class in use part rests in the depot, and does not go for that before a berth that
+/// serves nobody.
 #[test]
 fn an_idle_berth_makes_room_before_a_busy_class_of_the_depot() {
     let source = Watched::new();
@@ -55,7 +55,7 @@ fn an_idle_berth_makes_room_before_a_busy_class_of_the_depot() {
     pool.audit().unwrap();
 }
 
-/// also where classes go to the depot without magazines.
+/// Nor does what is in use at every moment, where classes go to the depot without magazines.
 #[test]
 fn idle_blocks_make_room_before_busy_ones() {
     let source = Watched::new();

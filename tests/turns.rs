@@ -172,21 +172,21 @@ fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
                 }
             });
             source.await_one();
+            let len = if trims { 20 * MIB } else { 14 * MIB };
             let (begin, has_begun) = mpsc::channel();
             let newcomer = scope.spawn({
                 let pool = &pool;
                 move || {
                     begin.send(()).unwrap();
-                    let buffer = pool.allocate::<u8>(14 * MIB).unwrap();
-                    (buffer.len(), pool.ledger().2)
+                    let _buffer = pool.allocate::<u8>(len).unwrap();
+                    pool.ledger().2
                 }
             });
             has_begun.recv().unwrap();
             thread::sleep(Duration::from_millis(100));
             let early = newcomer.is_finished();
             source.set_closed(false);
-            let (len, held) = newcomer.join().unwrap();
-            assert_eq!(len, 14 * MIB);
+            let held = newcomer.join().unwrap();
             let promised = (1.3 * (peak + 2 * budget) as f64) as usize;
             assert!(held <= promised, "{held} held, {promised} promised");
             assert!(!early, "{trims}: the allocation did not wait");
@@ -290,6 +290,30 @@ fn a_source_that_a_trimmer_calls_may_come_back() {
             assert_eq!(*source.answers.lock().unwrap(), expected);
             pool.audit().unwrap();
         }
+    });
+}
+
+/// What is given back from inside of an eviction goes home: else each would leave something to evict.
+#[test]
+fn a_source_that_gives_back_while_it_is_called_leaves_nothing_to_evict() {
+    within(Duration::from_secs(60), "an eviction", || {
+        let source = Arc::new(Recursive::default());
+        let builder = Pool::builder().source(Arc::clone(&source));
+        let pool = builder.limit(32 * MIB).reuse_classes(0).build();
+        let kept = pool.allocate::<u8>(20 * MIB).unwrap();
+        drop(pool.allocate::<u8>(2 * MIB).unwrap());
+        *source.pool.lock().unwrap() = Some(pool.clone());
+        let refused = pool.allocate::<u8>(16 * MIB).map(drop).unwrap_err();
+        source.pool.lock().unwrap().take();
+        assert_eq!(refused.kind, AllocErrorKind::LimitExceeded);
+        assert_eq!(pool.ledger().2, 20 * MIB);
+        let answers = source.answers.lock().unwrap();
+        assert!(
+            answers.iter().all(|answer| answer.4.is_none()),
+            "{answers:?}"
+        );
+        assert_eq!(answers.len(), 1);
+        drop(kept);
     });
 }
 

@@ -355,7 +355,7 @@ impl<'a> Thread<'a> {
     /// Makes room for a birth in `core`, which the caller holds a handle of, by one step.
     pub fn make_room(&self, core: &StandCore) -> bool {
         let own = self.slot.and_then(|slot| slot.cache(core.index()));
-        core.make_room(own)
+        core.with_room(own, |make_room| make_room())
     }
 
     /// Looks at what the pool is bound to. The caller holds a handle.
@@ -368,7 +368,7 @@ impl<'a> Thread<'a> {
     pub fn age(&self, core: &StandCore) -> usize {
         let own = self.slot.and_then(|slot| slot.cache(core.index()));
         // SAFETY: the caller holds a handle.
-        unsafe { core.age(own) }
+        unsafe { core.age(own) }.unwrap_or(0)
     }
 
     /// Releases a share of a block that is the caller's; says whether it was the last, and then

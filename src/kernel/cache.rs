@@ -11,33 +11,26 @@ use core::ptr::{self, NonNull};
 
 use super::arena::Cell;
 use super::backing::Backing;
+use super::berths::Look;
 use super::block::Block;
 use super::core::Core;
 use super::magazine::Magazine;
 use super::reach::Bias;
 use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
-use super::tuning::{BERTHS_PER_CLASS, CLASSES, MAGAZINES_PER_SHELF};
+use super::tuning::{CLASSES, MAGAZINES_PER_SHELF};
 
 /// What one class keeps in a cache. `loaded` may be null, and then `len` and `room` are 0.
-struct Shelf<S: Backing> {
-    loaded: *const Magazine<S>,
-    len: u32,
-    room: u32,
+pub(super) struct Shelf<S: Backing> {
+    pub(super) loaded: *const Magazine<S>,
+    pub(super) len: u32,
+    pub(super) room: u32,
 }
 
 /// A class's place in the cache, all that a hit touches: 32 bytes, so that its address is a shift.
-struct Place<S: Backing> {
-    shelf: UnsafeCell<Shelf<S>>,
-    takes: Tally,
+pub(super) struct Place<S: Backing> {
+    pub(super) shelf: UnsafeCell<Shelf<S>>,
+    pub(super) takes: Tally,
     gives: Tally,
-}
-
-/// When the berths of a class were last seen to have served.
-#[derive(Clone, Copy)]
-struct Look {
-    takes: u64,
-    /// By the pool's clock.
-    since: u64,
 }
 
 /// Places of a cache: one a class, and one that is never stocked, for everything without a class.
@@ -48,19 +41,19 @@ pub struct Cache<S: Backing> {
     /// Who may touch the shelves.
     pub bias: Bias,
     core: UnsafeCell<*const Core<S>>,
-    charged: UnsafeCell<Charged>,
+    pub(super) charged: UnsafeCell<Charged>,
     /// Number of berths; changed by who has the cache, and looked at from outside.
-    berthed: Counter,
+    pub(super) berthed: Counter,
     /// Takes of each class when its berths were last looked at by who ages the pool.
-    marks: UnsafeCell<[u64; CLASSES]>,
+    pub(super) marks: UnsafeCell<[u64; CLASSES]>,
     /// The same by who makes room for a birth.
-    looks: UnsafeCell<[Look; CLASSES]>,
+    pub(super) looks: UnsafeCell<[Look; CLASSES]>,
     /// Blocks of each class that the owner took elsewhere, and for which it may have a berth.
-    credits: UnsafeCell<[u8; CLASSES]>,
+    pub(super) credits: UnsafeCell<[u8; CLASSES]>,
     life: Tally,
     /// Sum of the counts when a trimmer last looked.
     last_use: Counter,
-    places: [Place<S>; PLACES],
+    pub(super) places: [Place<S>; PLACES],
     /// The previous magazine of each class, or null; null where none is loaded.
     previous: UnsafeCell<[*const Magazine<S>; CLASSES]>,
 }
@@ -113,14 +106,14 @@ pub struct Charged {
 }
 
 impl Charged {
-    const NOTHING: Self = Self {
+    pub(super) const NOTHING: Self = Self {
         shelves: 0,
         berths: 0,
         beyond: 0,
     };
 
     /// What counts against the budget.
-    fn within_budget(&self) -> usize {
+    pub(super) fn within_budget(&self) -> usize {
         self.shelves + self.berths
     }
 
@@ -128,27 +121,6 @@ impl Charged {
     pub fn total(&self) -> usize {
         self.within_budget() + self.beyond
     }
-}
-
-/// What one berth more takes.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BerthCost {
-    /// Whether it is the first of its class, which needs a magazine.
-    pub first: bool,
-    /// What is charged for it.
-    pub charged: Charged,
-}
-
-/// What a berth leaves behind.
-#[must_use]
-pub struct Unberthed<S: Backing> {
-    /// The block that was in; null if none was.
-    pub block: *const Block<S>,
-    /// The magazine of the class's last berth, empty; null if it has others.
-    pub magazine: *const Magazine<S>,
-    /// What was charged for it.
-    pub charged: Charged,
 }
 
 /// Whether a class may use its shelf.
@@ -196,7 +168,7 @@ impl<S: Backing> Cache<S> {
                 charged: UnsafeCell::new(Charged::NOTHING),
                 berthed: Counter::new(),
                 marks: UnsafeCell::new([0; CLASSES]),
-                looks: UnsafeCell::new([Look { takes: 0, since: 0 }; CLASSES]),
+                looks: UnsafeCell::new([Look::NEVER; CLASSES]),
                 credits: UnsafeCell::new([0; CLASSES]),
                 life: Tally::new(),
                 last_use: Counter::new(),
@@ -409,210 +381,16 @@ impl<S: Backing> Cache<S> {
             .flatten()
     }
 
-    /// Owner: it took a block of `class` elsewhere, and may have a berth for the like when it gives
-    /// one. Who only gives has none: what it gives is for others.
-    pub fn credit(&self, class: usize) {
-        // SAFETY: the owner is inside.
-        self.inside(|| unsafe { self.add_credit(class) });
-    }
-
-    /// # Safety
-    /// As [`empty`](Self::empty).
-    unsafe fn add_credit(&self, class: usize) {
-        self.credits.with_mut(|credits| {
-            // SAFETY: the caller's promise.
-            let credits = unsafe { &mut *credits };
-            credits[class] = credits[class].saturating_add(1).min(BERTHS_PER_CLASS as u8);
-        });
-    }
-
-    /// Owner: what one berth more for `class` takes, of `charge` bytes, where the cache may have `most`
-    /// in all. Half of the budget is for berths, and what is beyond counts as resting. `None` if the
-    /// class or the cache has enough, without a [`credit`](Self::credit), or if the lock was refused.
-    pub fn berth_cost(
-        &self,
-        class: usize,
-        charge: usize,
-        most: u32,
-        budget: usize,
-    ) -> Option<BerthCost> {
-        let look = || {
-            // SAFETY: the owner is inside.
-            let (room, charged) = unsafe { self.room_and_charged(class) };
-            // SAFETY: as above.
-            let credit = self.credits.with(|credits| unsafe { (&*credits)[class] });
-            (room, charged, credit)
-        };
-        let (room, charged, credit) = self.inside(look)?;
-        if credit == 0 || room >= BERTHS_PER_CLASS || self.berthed.get() >= u64::from(most) {
-            return None;
-        }
-        let left = (budget / 2).saturating_sub(charged.berths);
-        let within = charge.min(left.min(budget.saturating_sub(charged.within_budget())));
-        Some(BerthCost {
-            first: room == 0,
-            charged: Charged {
-                berths: within,
-                beyond: charge - within,
-                ..Charged::NOTHING
-            },
-        })
-    }
-
     /// Rounds that a shelf has room for, and what the cache has room for.
     ///
     /// # Safety
     /// As [`empty`](Self::empty).
-    unsafe fn room_and_charged(&self, class: usize) -> (u32, Charged) {
+    pub(super) unsafe fn room_and_charged(&self, class: usize) -> (u32, Charged) {
         let place = &self.places[class];
         // SAFETY: the caller's promise.
         let room = place.shelf.with(|shelf| unsafe { (*shelf).room });
         // SAFETY: as above.
         (room, unsafe { self.charged() })
-    }
-
-    /// Owner: one berth more for `class`, whose cost the caller has charged, when the pool's clock shows
-    /// `now`. `magazine` is null if it is not the first. `false` if the lock was refused, or the class's berths have changed in
-    /// the meantime: everything is the caller's still.
-    ///
-    /// # Safety
-    /// The magazine, if any, is the caller's, and empty.
-    pub unsafe fn add_berth(
-        &self,
-        class: usize,
-        cost: BerthCost,
-        magazine: *const Magazine<S>,
-        now: u64,
-    ) -> bool {
-        let add = |shelf: *mut Shelf<S>| {
-            // SAFETY: the owner is inside: nobody else touches the shelf.
-            let shelf = unsafe { &mut *shelf };
-            if shelf.loaded.is_null() != cost.first {
-                return false;
-            }
-            if cost.first {
-                shelf.loaded = magazine;
-            }
-            shelf.room += 1;
-            self.berthed.add(1);
-            self.charged.with_mut(|charged| {
-                // SAFETY: the owner is inside.
-                let charged = unsafe { &mut *charged };
-                charged.berths += cost.charged.berths;
-                charged.beyond += cost.charged.beyond;
-            });
-            self.credits.with_mut(|credits| {
-                // SAFETY: the owner is inside.
-                let credits = unsafe { &mut *credits };
-                credits[class] = credits[class].saturating_sub(1);
-            });
-            let takes = self.places[class].takes.get();
-            self.marks.with_mut(|marks| {
-                // SAFETY: the owner is inside.
-                let marks = unsafe { &mut *marks };
-                // A new berth counts as used at its first look.
-                marks[class] = takes.wrapping_sub(1);
-            });
-            self.looks.with_mut(|looks| {
-                // SAFETY: the owner is inside.
-                let looks = unsafe { &mut *looks };
-                looks[class] = Look { takes, since: now };
-            });
-            true
-        };
-        self.inside(|| self.places[class].shelf.with_mut(add))
-            .unwrap_or(false)
-    }
-
-    /// Takes one berth of `class` away, of `charge` bytes: a vacant one if there is one, else one
-    /// with its block, unless only `vacant` ones are wanted. `None` if there is none.
-    ///
-    /// # Safety
-    /// As [`empty`](Self::empty); the class is one without magazines.
-    pub unsafe fn unberth(
-        &self,
-        class: usize,
-        charge: usize,
-        vacant: bool,
-    ) -> Option<Unberthed<S>> {
-        let (block, magazine) = self.places[class].shelf.with_mut(|shelf| {
-            // SAFETY: the caller's promise.
-            let shelf = unsafe { &mut *shelf };
-            if shelf.room == 0 || vacant && shelf.room == shelf.len {
-                return None;
-            }
-            // SAFETY: with room above 0 there is a loaded magazine, and it is the shelf's.
-            let loaded = unsafe { &*shelf.loaded };
-            let mut block = ptr::null();
-            if shelf.len == shelf.room {
-                shelf.len -= 1;
-                // SAFETY: the slot is below the length that was.
-                block = unsafe { loaded.round(shelf.len) };
-            }
-            if block.is_null() {
-                // The block that was in it is out, and may come back.
-                // SAFETY: the caller's promise.
-                unsafe { self.add_credit(class) };
-            }
-            shelf.room -= 1;
-            if shelf.room > 0 {
-                return Some((block, ptr::null()));
-            }
-            // SAFETY: the shelf's own magazine, in which nothing is left.
-            unsafe { loaded.set_len(0) };
-            Some((block, core::mem::replace(&mut shelf.loaded, ptr::null())))
-        })?;
-        self.berthed.sub(1);
-        self.charged.with_mut(|charged| {
-            // SAFETY: the caller's promise.
-            let charged = unsafe { &mut *charged };
-            let beyond = charge.min(charged.beyond);
-            let berths = charge - beyond;
-            charged.beyond -= beyond;
-            charged.berths -= berths;
-            Some(Unberthed {
-                block,
-                magazine,
-                charged: Charged {
-                    berths,
-                    beyond,
-                    ..Charged::NOTHING
-                },
-            })
-        })
-    }
-
-    /// Whether no block of `class` was taken from this cache since the last call.
-    ///
-    /// # Safety
-    /// As [`empty`](Self::empty).
-    pub unsafe fn is_unused(&self, class: usize) -> bool {
-        let takes = self.places[class].takes.get();
-        self.marks.with_mut(|marks| {
-            // SAFETY: the caller's promise.
-            let marks = unsafe { &mut *marks };
-            core::mem::replace(&mut marks[class], takes) == takes
-        })
-    }
-
-    /// How long, by the pool's clock, which shows `now`, the berths of `class` have served no take: a take
-    /// counts as of the first look that sees it. `None` if there is no berth.
-    ///
-    /// # Safety
-    /// As [`empty`](Self::empty).
-    pub unsafe fn idle(&self, class: usize, now: u64) -> Option<u64> {
-        // SAFETY: the caller's promise.
-        let (room, _) = unsafe { self.room_and_charged(class) };
-        let takes = self.places[class].takes.get();
-        let idle = self.looks.with_mut(|looks| {
-            // SAFETY: the caller's promise.
-            let look = unsafe { &mut (&mut *looks)[class] };
-            if look.takes != takes {
-                *look = Look { takes, since: now };
-            }
-            now.saturating_sub(look.since)
-        });
-        (room > 0).then_some(idle)
     }
 
     /// Owner: runs `f` inside the lock. `None` if the lock was refused.
@@ -623,11 +401,6 @@ impl<S: Backing> Cache<S> {
         let result = f();
         self.bias.leave();
         Some(result)
-    }
-
-    /// Whether there are berths now, or were shortly before.
-    pub fn has_berths(&self) -> bool {
-        self.berthed.get() > 0
     }
 
     /// What the cache has room for.

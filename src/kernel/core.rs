@@ -136,6 +136,7 @@ impl<S: Backing> Core<S> {
             // SAFETY: a claimed core has neither handles nor blocks: nobody reads this.
             unsafe { *place = Some(backing) };
         });
+        core.closes_late.replace(0);
         core.life.replace(world.lives.tick(1) + 1);
         core.ledger.reset();
         core.numbers.reset();
@@ -299,7 +300,7 @@ impl<S: Backing> Core<S> {
             unsafe { self.close_cache(cache, is_own) };
         }
         self.drain_depots();
-        // SAFETY: who has the turn holds a handle or a block.
+        // SAFETY: who has the turn holds a handle, a block, or the share of all handles.
         unsafe { self.backing() }.closed();
     }
 

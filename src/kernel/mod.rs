@@ -4,8 +4,8 @@
 //!
 //! From the bottom: `state`, `count`, `reserve`, `ledger` (a few words each), `numbers`; `stack`,
 //! `arena` (type-stable cells), `lease`, `pagemap`; `reach` (the owner-biased lock); `backing` (what
-//! memory is to the kernel); `block`, `magazine`, `cache`, `depot`, `slots`; `core` (a pool's life);
-//! `rest`, `trim`, `audit` (what rests in it); `tiers` (take and give). Each uses only those before
+//! memory is to the kernel); `block`, `magazine`, `cache` and its `berths`, `depot`, `slots`; `core` (a pool's life);
+//! `rest`, `trim`, `room`, `audit` (what rests in it); `tiers` (take and give). Each uses only those before
 //! it, but for `backing`, which speaks of a `block`'s label, and for `block` and `cache`, which
 //! point to their `core`.
 
@@ -18,6 +18,7 @@ pub(crate) use super::{sync, tuning};
 pub mod arena;
 pub mod audit;
 pub mod backing;
+pub mod berths;
 pub mod block;
 pub mod cache;
 pub mod core;
@@ -31,6 +32,7 @@ pub mod pagemap;
 pub mod reach;
 pub mod reserve;
 pub mod rest;
+pub mod room;
 pub mod slots;
 pub mod stack;
 pub mod state;

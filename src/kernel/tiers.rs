@@ -119,7 +119,8 @@ impl<S: Backing> Core<S> {
     pub unsafe fn give_slow(&self, cache: Option<&Cache<S>>, block: &Block<S>) {
         // SAFETY: the caller's block.
         let class = usize::from(unsafe { block.label() }.class);
-        if class >= CLASSES || self.is_closed() {
+        // What comes back from inside of a trim, out of a source that it called, is to go, not to rest.
+        if class >= CLASSES || self.is_closed() || self.has_turn() {
             self.count_give(class);
             // SAFETY: the caller's block.
             unsafe { self.death(block) };

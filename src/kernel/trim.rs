@@ -1,4 +1,4 @@
-//! What rests goes back to its source: on demand, by age, and to make room for a birth.
+//! What rests goes back to its source: on demand and by age.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::tuning::CLASSES;
 
 /// Who has a cache to itself.
 #[derive(Clone, Copy)]
-enum By {
+pub(super) enum By {
     /// Its owner, inside its lock for each step: a source that is called in between may come back.
     Owner,
     /// A trimmer that has stolen it.
@@ -29,20 +29,12 @@ impl By {
     }
 }
 
-/// The class to evict from.
-#[derive(Clone, Copy)]
-struct Coldest {
-    class: usize,
-    /// Bytes times the pool's ticks.
-    coldness: u128,
-}
-
 /// What went with a berth, in bytes.
-struct Gone {
+pub(super) struct Gone {
     /// Of the block that was in it.
     killed: usize,
     /// That counted as resting in the depot.
-    beyond: usize,
+    pub(super) beyond: usize,
 }
 
 impl<S: Backing> Core<S> {
@@ -70,7 +62,7 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// The caller holds a handle or a block of the pool; `own` is its thread's cache, if any.
-    pub unsafe fn age(&self, own: Option<&Cache<S>>) -> usize {
+    pub unsafe fn age(&self, own: Option<&Cache<S>>) -> Option<usize> {
         let aged = self.try_in_turn(own, || {
             let mut bytes = self.kill_others(own, Cache::was_used);
             bytes += self.kill_unused_berths(own);
@@ -80,7 +72,7 @@ impl<S: Backing> Core<S> {
             self.ledger.turn_window();
             bytes
         });
-        aged.map_or(0, |bytes| self.count_trim(bytes))
+        aged.map(|bytes| self.count_trim(bytes))
     }
 
     /// Kills everything in the caches of other threads than the caller's, but for those that
@@ -124,137 +116,19 @@ impl<S: Backing> Core<S> {
         reached.map(Option::unwrap_or_default).sum()
     }
 
-    /// Charges a birth of `bytes`; while promise or limit is in the way, blocks that rest go. In the
-    /// trimmers' turn: what another thread is just giving back is still held, and will not be there
-    /// after. May wait.
-    ///
-    /// # Errors
-    /// The limit is reached, and nothing rests within reach but in the caches of threads; the bytes
-    /// that were reserved at that moment.
-    pub fn admit(&self, bytes: usize, own: Option<&Cache<S>>) -> Result<(), usize> {
-        // SAFETY: callers hold a handle or a block.
-        let policy = unsafe { self.backing() }.policy();
-        if self.ledger.admit(bytes, policy) {
-            return Ok(());
-        }
-        let admit = |make_room: &dyn Fn() -> bool| {
-            while !self.ledger.admit(bytes, policy) {
-                if !make_room() {
-                    return self.ledger.admit_bare(bytes, policy);
-                }
-            }
-            Ok(())
-        };
-        let admitted = self.in_turn(own, || admit(&|| self.make_room_in_turn(own)));
-        admitted.unwrap_or_else(|| admit(&|| self.evict_coldest(None)))
-    }
-
-    /// One step towards room for a birth. `false` if nothing rests within reach.
-    pub fn make_room(&self, own: Option<&Cache<S>>) -> bool {
-        self.in_turn(own, || self.make_room_in_turn(own))
-            .unwrap_or_else(|| self.evict_coldest(None))
-    }
-
-    /// What counts as resting and does not comes first, then the depot and the caller's own berths, then
-    /// those of others.
-    fn make_room_in_turn(&self, own: Option<&Cache<S>>) -> bool {
-        self.drop_vacant(own) || self.evict_coldest(own) || self.evict_berth(own)
-    }
-
-    /// The vacant berths of the caller's `own` cache go, which sets right what counts as resting.
-    /// `false` if none of them was beyond the budget.
-    fn drop_vacant(&self, own: Option<&Cache<S>>) -> bool {
-        // SAFETY: the cache is the caller's.
-        own.is_some_and(|own| own.has_berths() && unsafe { self.unberth_vacant(own, By::Owner) })
-    }
-
-    /// Kills one magazine or block of the class where most bytes have rested for longest, measured
-    /// as their product: in the depot, or in a berth of the caller's `own` cache. `false` if nothing
-    /// rests there.
-    fn evict_coldest(&self, own: Option<&Cache<S>>) -> bool {
-        if self.ledger.resting() == 0 {
-            return false;
-        }
-        let now = self.ledger.ticks();
-        let depot = self.coldest_in_depot(now);
-        let berth = own.and_then(|own| Some((own, self.coldest_berth(own, now)?)));
-        if let Some((own, coldest)) = berth
-            && depot.is_none_or(|depot| depot.coldness <= coldest.coldness)
-        {
-            // SAFETY: the cache is the caller's.
-            let gone = unsafe { self.unberth(own, By::Owner, coldest.class, false) };
-            return gone.is_some();
-        }
-        // Somebody else may have emptied it in the meantime: then any other will do.
-        depot.is_some_and(|depot| self.evict(depot.class).is_some())
-            || (0..CLASSES).any(|class| self.evict(class).is_some())
-    }
-
-    /// The class of the depot where most bytes have rested for longest.
-    fn coldest_in_depot(&self, now: u64) -> Option<Coldest> {
-        let resting = (0..CLASSES).filter(|&class| self.depot_estimate(class) > 0);
-        let cold = resting.map(|class| {
-            let blocks = self.depot_estimate(class);
-            self.coldness(class, blocks, self.depot(class).idle(now))
-        });
-        cold.max_by_key(|cold| cold.coldness)
-    }
-
-    /// The class in whose berths a block has rested for longest, by bytes; some may be vacant.
-    fn coldest_berth(&self, own: &Cache<S>, now: u64) -> Option<Coldest> {
-        let classes = (0..CLASSES).filter(|&class| own.has_berths() && self.berths_serve(class));
-        let cold = classes.filter_map(|class| {
-            // SAFETY: the owner is inside.
-            let idle = own.inside(|| unsafe { own.idle(class, now) })??;
-            Some(self.coldness(class, 1, idle))
-        });
-        cold.max_by_key(|cold| cold.coldness)
-    }
-
-    fn coldness(&self, class: usize, blocks: u64, idle: u64) -> Coldest {
-        // SAFETY: callers hold a handle or a block.
-        let charge = unsafe { self.backing() }.class_charge(class);
-        let bytes = u128::from(blocks) * charge as u128;
-        Coldest {
-            class,
-            coldness: bytes * (1 + u128::from(idle)),
-        }
-    }
-
-    /// When nothing rests in the depot and the caller's `own` berths any more: other threads' berths
-    /// beyond the budget count as if they did, so the vacant ones of a cache go, and if it has none,
-    /// one block. The turn is the caller's. `false` if nothing is within reach.
-    fn evict_berth(&self, own: Option<&Cache<S>>) -> bool {
-        if self.ledger.resting() == 0 {
-            return false;
-        }
-        // What an earlier trimmer has left to this thread keeps it out of its cache until answered.
-        if own.is_some_and(|own| own.bias.accept_flush() && self.kill_own(own) > 0) {
-            return true;
-        }
-        let evict = |cache: &Cache<S>, by: By| {
-            // SAFETY: `reach` gives a cache that is ours.
-            let vacant = unsafe { self.unberth_vacant(cache, by) };
-            // SAFETY: as above.
-            vacant || unsafe { self.unberth_one(cache, by) }
-        };
-        self.berthed_caches()
-            .any(|cache| self.reach(cache, own, evict) == Some(true))
-    }
-
     /// Whether a class has berths in caches, and no magazines.
-    fn berths_serve(&self, class: usize) -> bool {
+    pub(super) fn berths_serve(&self, class: usize) -> bool {
         // SAFETY: callers hold a handle or a block.
         unsafe { self.backing() }.rounds(class) == 0
     }
 
-    fn berthed_caches(&self) -> impl Iterator<Item = &Cache<S>> {
+    pub(super) fn berthed_caches(&self) -> impl Iterator<Item = &Cache<S>> {
         self.caches().filter(|cache| cache.has_berths())
     }
 
     /// Runs `f` on a cache that is the calling thread's `own`, or that it can steal. The turn is the
     /// caller's.
-    fn reach<R>(
+    pub(super) fn reach<R>(
         &self,
         cache: &Cache<S>,
         own: Option<&Cache<S>>,
@@ -281,36 +155,17 @@ impl<S: Backing> Core<S> {
         }
     }
 
-    /// Takes all vacant berths away. `false` if none of them was beyond the budget.
-    ///
-    /// # Safety
-    /// The cache is the caller's, as `by` says.
-    unsafe fn unberth_vacant(&self, cache: &Cache<S>, by: By) -> bool {
-        let mut beyond = 0;
-        for class in (0..CLASSES).filter(|&class| self.berths_serve(class)) {
-            // SAFETY: the caller's promise.
-            while let Some(gone) = unsafe { self.unberth(cache, by, class, true) } {
-                beyond += gone.beyond;
-            }
-        }
-        beyond > 0
-    }
-
-    /// Takes one berth of the largest class away, and kills what is in it. `false` if there is none.
-    ///
-    /// # Safety
-    /// The cache is the caller's, as `by` says.
-    unsafe fn unberth_one(&self, cache: &Cache<S>, by: By) -> bool {
-        let mut classes = (0..CLASSES).rev().filter(|&class| self.berths_serve(class));
-        // SAFETY: the caller's promise.
-        classes.any(|class| unsafe { self.unberth(cache, by, class, false) }.is_some())
-    }
-
     /// Takes one berth of `class` away, a vacant one if there is one, and kills what is in it.
     ///
     /// # Safety
     /// The cache is the caller's, as `by` says.
-    unsafe fn unberth(&self, cache: &Cache<S>, by: By, class: usize, vacant: bool) -> Option<Gone> {
+    pub(super) unsafe fn unberth(
+        &self,
+        cache: &Cache<S>,
+        by: By,
+        class: usize,
+        vacant: bool,
+    ) -> Option<Gone> {
         // SAFETY: callers hold a handle or a block.
         let charge = unsafe { self.backing() }.class_charge(class);
         // SAFETY: the caller's promise.

@@ -85,7 +85,8 @@ pub unsafe trait Source: Send + Sync + 'static {
 
     /// Takes a block back. It may run inside of a trim of the pool that calls it, where it may allocate
     /// from it; a trim of it does nothing then, an audit is refused, and what is closed closes after.
-    /// It must not use another pool, which may be waiting for this one.
+    /// It must not use another pool, which may be waiting for this one, nor allocate while it holds a
+    /// lock that [`alloc`](Self::alloc) or this takes. What it gives back there goes home.
     ///
     /// # Safety
     /// `base` and `token` are of a block that this source (or an equal one: a clone of it, another
