@@ -47,8 +47,10 @@ stress() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS cargo test -p ndpool --release 
 asan() (
   export RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
+  export LSAN_OPTIONS=suppressions=$PWD/$OUT/lsan.supp CARGO_PROFILE_TEST_DEBUG=line-tables-only
+  echo leak:shuttle_engine >"$OUT/lsan.supp"
   local -a under=(-p ndpool --target "$TARGET" --target-dir target/asan --features allocator-api2,ndarray)
-  cargo test "${under[@]}" --lib --tests -- \
+  cargo test --no-fail-fast "${under[@]}" --lib --tests -- \
     --skip resident_memory --skip a_reinterpreted_part_of_a_narrow_block &&
     NDPOOL_STRESS_SECONDS=$STRESS_SECONDS cargo test "${under[@]}" --test stress
 )
