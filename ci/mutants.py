@@ -61,7 +61,7 @@ PLANTED = [
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - stands for what the other half makes this thread execute.\n    fence(Ordering::SeqCst);", "", "no light barrier"),
     ("src/loom_model/sync.rs", "// Ordering: SeqCst - the pair of the fence in `light_barrier`.\n    fence(Ordering::SeqCst);", "", "no heavy barrier"),
     ("src/kernel/stack.rs", "(head & !INDEX_MASK).wrapping_add(TAG_ONE)", "head & !INDEX_MASK", "no tag"),
-    ("src/kernel/trim.rs", "            unsafe { self.flush_cache(cache) };\n            self.restore_cache(cache);", "            self.restore_cache(cache);", "a left cache given back with what is in it"),
+    ("src/kernel/trim.rs", "            unsafe { self.rest_cache(cache) };\n            self.restore_cache(cache);", "            self.restore_cache(cache);", "a left cache given back with what is in it"),
     ("src/kernel/room.rs", "        self.in_turn(own, || f(&|| self.make_room(own)))\n            .unwrap_or_else(|| f(&|| self.evict_coldest(None)))\n", "        f(&|| self.make_room(own))\n", "room made out of turn"),
     ("src/kernel/trim.rs", "        self.ledger.vacate(berth.charged);\n", "", "a berth that goes and still counts as resting"),
     ("src/kernel/berths.rs", "if credit == 0 || room", "if room", "a berth for who only gives"),

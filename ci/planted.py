@@ -32,7 +32,7 @@ BUGS = [
     ),
     (
         "no flush at thread exit", "tiers.rs",
-        "    // SAFETY: the cache's share keeps the pool alive.\n    unsafe { core.flush_cache(cache) };\n", "",
+        "    // SAFETY: the cache's share keeps the pool alive.\n    unsafe { core.rest_cache(cache) };\n", "",
         ["loom_core"],
     ),
     (

@@ -91,7 +91,7 @@ pub mod pool {
     pub const BERTHS: u32 = 64;
     /// Largest default class, in bytes.
     pub const MAX_CLASS: usize = 1 << 30;
-    /// Bytes that the classes touched by one thread may keep in its cache (C).
+    /// Bytes of one thread's cache that count as in use, and not as resting (C).
     pub const CACHE_BUDGET: usize = 2 << 20;
     /// Bytes that a pool may hold whatever its recent peak is. Without it a program that lives on
     /// 2 MiB would fault its memory in again and again (trace `digits`).
@@ -102,11 +102,11 @@ pub mod pool {
     pub const REUSE_CLASSES: usize = 3;
     /// Interval of ageing on slow paths.
     pub const INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
-    /// Slow operations between two looks at the clock of ageing.
+    /// Births and takes from the depot between two looks at the clock of ageing.
     pub const LOOK_EVERY: u64 = 64;
     /// Slack over the recent peak, in 1024ths.
     pub const SLACK_1024: u64 = 236;
-    /// Exchanges and births in one window of the recent peak.
+    /// Births and takes from the depot in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
 }
 

@@ -32,9 +32,11 @@ pub struct AllocError {
     pub requested: usize,
     /// Alignment asked for, in bytes.
     pub align: usize,
-    /// Bytes held by users when the request was refused.
+    /// Bytes reserved that did not count as resting when the request was refused: with users, in
+    /// thread caches within their budget, or in flight.
     pub in_use: usize,
-    /// Bytes resting in the pool (thread caches and depot) when the request was refused.
+    /// Bytes that counted as resting when the request was refused: in the depot, and in berths
+    /// beyond the budgets of thread caches.
     pub resting: usize,
     /// The limit that refused, in bytes; 0 if no limit was involved.
     pub limit: usize,

@@ -119,15 +119,17 @@ impl PoolBuilder {
         self
     }
 
-    /// Length of the window of the recent peak, in births and depot exchanges (20,000).
+    /// Length of the window of the recent peak, in births and takes from the depot
+    /// (20,000); ageing ends it as well.
     #[must_use]
     pub fn window(mut self, operations: u64) -> Self {
         self.window = operations.max(1);
         self
     }
 
-    /// Most bytes that one thread may keep in its cache of this pool (2 MiB),
-    /// a magazine in flight included.
+    /// Bytes of one thread's cache, a magazine in flight included, that count as in use for the footprint
+    /// promise (2 MiB). Up to 64 large blocks beyond it may stay, and count as resting. 0: threads keep
+    /// nothing.
     #[must_use]
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.budget = bytes;
@@ -143,15 +145,16 @@ impl PoolBuilder {
     }
 
     /// What stays unused through a whole interval goes back to its source (1 s), on a tick that
-    /// slow paths take: without any request nothing ages.
+    /// slow paths take: hits alone age nothing.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Ages the pool from a background thread as well, at this interval: one thread a process,
-    /// which sleeps while nothing rests. The window of the recent peak is this interval then.
+    /// Ages the pool from a background thread, at this interval, instead of on slow paths;
+    /// [`interval`](Self::interval) is not used then. One thread a process, which sleeps while nothing
+    /// rests.
     #[must_use]
     pub fn trimmer(mut self, interval: Duration) -> Self {
         self.trimmer = Some(interval.max(Duration::from_millis(1)));
@@ -329,6 +332,10 @@ impl Pool {
     /// A buffer of `len` elements with unspecified contents; see the safe initialisers of
     /// [`Buffer<MaybeUninit<T>>`].
     ///
+    /// A hit never waits. A miss may give resting blocks back on this thread ([`Source::dealloc`]), wait
+    /// for a thread that trims or makes room itself, and at the limit call
+    /// [`on_reclaim`](PoolBuilder::on_reclaim).
+    ///
     /// # Errors
     /// [`AllocError`] with the numbers; nothing was charged.
     #[inline]
@@ -397,7 +404,9 @@ impl Pool {
 
     /// Gives every resting block back to its source, from a quarantine, the depot and from every thread's cache,
     /// idle ones included; returns the bytes. May wait for another trim; no thread is made to
-    /// wait but one that needs what goes here to stay within promise or limit.
+    /// wait but one that needs what goes here to stay within promise or limit. Where the system has no
+    /// `membarrier`, other threads are asked to empty their caches at their next operation. Called from
+    /// inside of a trim, by a source or a subscriber, it does nothing and returns 0.
     pub fn trim(&self) -> usize {
         // SAFETY: `self` is a handle.
         if let Some(watch) = &unsafe { self.core.backing() }.watch {
@@ -408,8 +417,8 @@ impl Pool {
     }
 
     /// Ends an interval of ageing now: what was not used since the last one goes back to its
-    /// source; returns the bytes. Never waits: while another thread trims, or makes room for a birth, it
-    /// does nothing.
+    /// source; returns the bytes. While another thread trims, or makes room for a birth, it does
+    /// nothing; it waits for at most 200 looks at each busy thread.
     pub fn age(&self) -> usize {
         // SAFETY: `self` is a handle; the cache is this thread's, bound to the pool.
         unsafe { self.core.age(thread::existing_cache(self.core)) }.unwrap_or(0)

@@ -21,9 +21,9 @@ pub struct Settings {
     pub slack: f64,
     /// Bytes that may be held whatever the recent peak is.
     pub floor: usize,
-    /// Births and exchanges in a window of the recent peak.
+    /// Births and takes from the depot in a window of the recent peak.
     pub window: u64,
-    /// Most bytes in one thread's cache.
+    /// Bytes of one thread's cache that count as in use.
     pub cache_budget: usize,
 }
 

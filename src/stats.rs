@@ -93,7 +93,7 @@ pub struct Stats {
     pub quarantined_bytes: usize,
     /// Bytes resting in thread caches.
     pub resting_cached_bytes: usize,
-    /// Bytes resting in the depot (D).
+    /// Bytes resting in the depot.
     pub resting_depot_bytes: usize,
     /// Most bytes held at once.
     pub peak_held_bytes: usize,

@@ -81,9 +81,9 @@ pub trait Backing: Sized + Send + Sync + 'static {
     fn class_charge(&self, class: usize) -> usize;
     /// Bytes that this block occupies.
     fn charge(&self, label: Label, payload: &Self::Payload) -> usize;
-    /// Rounds of a magazine of `class`; 0 if the class goes to the depot directly.
+    /// Rounds of a magazine of `class`; 0 if it has berths instead.
     fn rounds(&self, class: usize) -> u32;
-    /// Bytes that the classes touched by one thread may keep in its cache.
+    /// Bytes of one thread's cache that count as in use, and not as resting.
     fn budget(&self) -> usize;
     /// Berths of one thread's cache: blocks of the classes without magazines that it may keep.
     fn berths(&self) -> u32 {

@@ -6,7 +6,8 @@ use core::ptr;
 
 use super::backing::Backing;
 use super::block::Block;
-use super::cache::{Cache, Charged, Shelf};
+use super::cache::{Cache, Shelf};
+use super::ledger::Charged;
 use super::magazine::Magazine;
 use super::tuning::BERTHS_PER_CLASS;
 

@@ -14,6 +14,7 @@ use super::backing::Backing;
 use super::berths::Look;
 use super::block::Block;
 use super::core::Core;
+use super::ledger::Charged;
 use super::magazine::Magazine;
 use super::reach::Bias;
 use super::sync::{Counter, Tally, UnsafeCell, array, const_fn};
@@ -91,35 +92,6 @@ impl<S: Backing> Cell for Cache<S> {
 
     fn new(_index: u32) -> Self {
         Self::vacant()
-    }
-}
-
-/// What a cache has room for, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Charged {
-    /// In the magazines of the touched classes.
-    pub shelves: usize,
-    /// In berths, within the budget.
-    pub berths: usize,
-    /// In berths beyond the budget: the ledger's as if it rested in the depot.
-    pub beyond: usize,
-}
-
-impl Charged {
-    pub(super) const NOTHING: Self = Self {
-        shelves: 0,
-        berths: 0,
-        beyond: 0,
-    };
-
-    /// What counts against the budget.
-    pub(super) fn within_budget(&self) -> usize {
-        self.shelves + self.berths
-    }
-
-    /// All of it.
-    pub fn total(&self) -> usize {
-        self.within_budget() + self.beyond
     }
 }
 

@@ -9,9 +9,9 @@ use core::{fmt, ptr};
 use super::arena::{Arena, Cell, Exhausted};
 use super::backing::{Backing, Note};
 use super::block::{Block, Label};
-use super::cache::{Cache, Charged, Emptied};
+use super::cache::{Cache, Emptied};
 use super::depot::Depot;
-use super::ledger::Ledger;
+use super::ledger::{Charged, Ledger};
 use super::magazine::Magazine;
 use super::numbers::{ClassNumbers, Numbers};
 use super::reach::Steal;
@@ -67,7 +67,8 @@ pub struct Core<S: Backing> {
     shares: AtomicUsize,
     /// 1 once the pool is closed.
     closed: AtomicU32,
-    /// The thread that trims or closes, 0 if none does.
+    /// The trimmers' turn: the thread that trims, ages, audits, closes or makes room for a birth; 0 if
+    /// none does.
     turn: AtomicU64,
     /// 1 once whoever has the turn has to close the pool at its end. Only that thread uses it.
     closes_late: Counter,

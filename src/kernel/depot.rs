@@ -18,7 +18,7 @@ pub struct Depot {
     resting: Counter,
     /// Fewest blocks that rested here since the last interval began.
     low: Counter,
-    /// The pool's clock of births and exchanges when a block last left towards a user.
+    /// The pool's clock of births and takes from the depot when a block last left towards a user.
     last_wake: Counter,
 }
 

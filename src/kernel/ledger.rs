@@ -1,8 +1,7 @@
-//! Bytes of one pool: what it holds (F), what rests in the depot (D), and the recent peak of the
-//! difference, from which the footprint promise is computed. Moved at births, deaths and exchanges
-//! only; nothing here is touched by a hit.
+//! Bytes of one pool: what it holds (F), what counts as resting (D: the depot, and berths beyond the
+//! caches' budgets), and the recent peak of the difference, from which the footprint promise is
+//! computed. Moved at births, deaths and depot operations only; nothing here is touched by a hit.
 
-use super::cache::Charged;
 use super::reserve::Reserve;
 use super::sync::{Counter, const_fn};
 
@@ -11,7 +10,7 @@ use super::sync::{Counter, const_fn};
 pub struct Policy {
     /// Slack over the recent peak, in 1024ths.
     pub slack: u64,
-    /// Exchanges and births in one window of the recent peak.
+    /// Births and takes from the depot in one window of the recent peak.
     pub window: u64,
     /// Bytes that may be held whatever the recent peak is.
     pub floor: usize,
@@ -19,6 +18,35 @@ pub struct Policy {
     pub cap: usize,
     /// Most bytes that may be held in all.
     pub limit: usize,
+}
+
+/// What a cache has room for, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charged {
+    /// In the magazines of the touched classes.
+    pub shelves: usize,
+    /// In berths, within the budget.
+    pub berths: usize,
+    /// In berths beyond the budget: the ledger's as if it rested in the depot.
+    pub beyond: usize,
+}
+
+impl Charged {
+    pub(super) const NOTHING: Self = Self {
+        shelves: 0,
+        berths: 0,
+        beyond: 0,
+    };
+
+    /// What counts against the budget.
+    pub(super) fn within_budget(&self) -> usize {
+        self.shelves + self.berths
+    }
+
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.within_budget() + self.beyond
+    }
 }
 
 /// The ledger.
@@ -116,8 +144,8 @@ impl Ledger {
         self.charge(bytes, bound.min(policy.limit)).is_ok()
     }
 
-    /// Charges a birth of `bytes` for which nothing rests any more that could go first: the
-    /// promise holds by itself, only the limit is left to check.
+    /// Charges a birth of `bytes` for which nothing rests within reach that could go first: only the
+    /// limit is left to check.
     ///
     /// # Errors
     /// The limit is reached; the bytes that were reserved at that moment.

@@ -129,7 +129,7 @@ impl<S: Backing> Core<S> {
     ///
     /// # Safety
     /// As [`kill_cache`](Self::kill_cache).
-    pub unsafe fn flush_cache(&self, cache: &Cache<S>) {
+    pub unsafe fn rest_cache(&self, cache: &Cache<S>) {
         // SAFETY: the caller's promise.
         let (shelves, charged) = unsafe { cache.empty_all() };
         // The room first, so that what takes it in the depot is not refused for the cap; but what

@@ -15,8 +15,9 @@ use core::ptr::{self, NonNull};
 
 use super::backing::Backing;
 use super::block::Block;
-use super::cache::{Cache, Charged, Class, ShelfState};
+use super::cache::{Cache, Class, ShelfState};
 use super::core::{Core, World};
+use super::ledger::Charged;
 use super::magazine::Magazine;
 use super::reach::{CLOSED, DEAD, FLUSH, STEAL, Steal};
 use super::slots::{Hold, Slot};
@@ -430,7 +431,7 @@ unsafe fn retire<S: Backing>(cache: &Cache<S>) {
     // SAFETY: cores are arena cells, never unmapped, and an owned cache is bound to one.
     let core = unsafe { &*core };
     // SAFETY: the cache's share keeps the pool alive.
-    unsafe { core.flush_cache(cache) };
+    unsafe { core.rest_cache(cache) };
     // SAFETY: the cache's share, given up once.
     unsafe { core.drop_share() };
 }

@@ -40,7 +40,7 @@ pub(super) struct Gone {
 impl<S: Backing> Core<S> {
     /// Gives every resting block back to its source: the calling thread's, the other threads',
     /// the depot's. The bytes that went, none if the calling thread trims the pool already. Trimmers
-    /// take turns; owners are never made to wait.
+    /// take turns; no hit, give or take from the depot waits for them.
     ///
     /// # Safety
     /// The caller holds a handle of the pool.
@@ -150,7 +150,7 @@ impl<S: Backing> Core<S> {
     pub(super) fn give_back_cache(&self, cache: &Cache<S>) {
         if !cache.bias.give_back() {
             // SAFETY: the owner's exit has left the cache to us, with its share of the pool.
-            unsafe { self.flush_cache(cache) };
+            unsafe { self.rest_cache(cache) };
             self.restore_cache(cache);
         }
     }

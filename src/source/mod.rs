@@ -83,10 +83,10 @@ pub unsafe trait Source: Send + Sync + 'static {
     /// [`AllocError`]; nothing is held for the request then.
     fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError>;
 
-    /// Takes a block back. It may run inside of a trim of the pool that calls it, where it may allocate
-    /// from it; a trim of it does nothing then, an audit is refused, and what is closed closes after.
-    /// It must not use another pool, which may be waiting for this one, nor allocate while it holds a
-    /// lock that [`alloc`](Self::alloc) or this takes. What it gives back there goes home.
+    /// Takes a block back: at any drop, or while the pool trims, ages, closes or makes room. In the
+    /// latter cases it may still allocate from that pool and drop its buffers; a trim does nothing then,
+    /// an audit is refused, and a close is completed afterwards. It must use no other pool, which may be
+    /// waiting for this one, and not allocate under a lock that [`alloc`](Self::alloc) or this takes.
     ///
     /// # Safety
     /// `base` and `token` are of a block that this source (or an equal one: a clone of it, another
