@@ -148,7 +148,7 @@ unsafe fn relocate<A: BufferAllocator + ?Sized>(
 }
 
 /// A block of no bytes, well aligned, that belongs to no allocator.
-fn empty(layout: Layout) -> NonNull<[u8]> {
+pub(crate) fn empty(layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(layout.dangling_ptr(), 0)
 }
 

@@ -5,7 +5,7 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, Weak};
 
 use ndpool::AllocErrorKind;
 use ndpool::allocator::{BufferAllocator, Limited, MisuseKind, System, Tracked};
@@ -404,7 +404,7 @@ fn nested_nodes_have_limits_of_their_own_and_the_error_names_the_one_that_refuse
 
 /// A cache over a limited node that gives up one block at a time.
 struct Cache {
-    node: OnceLock<Arc<Limited<System>>>,
+    node: OnceLock<Weak<Limited<System>>>,
     blocks: Mutex<Vec<usize>>,
     calls: AtomicUsize,
 }
@@ -412,8 +412,12 @@ struct Cache {
 const CACHED: usize = 1000;
 
 impl Cache {
+    fn node(&self) -> Arc<Limited<System>> {
+        self.node.get().and_then(Weak::upgrade).expect("set")
+    }
+
     fn fill(&self, blocks: usize) {
-        let node = self.node.get().expect("set");
+        let node = self.node();
         for _ in 0..blocks {
             let block = node.allocate(layout(CACHED, 8)).expect("within the limit");
             self.blocks
@@ -430,7 +434,7 @@ impl Cache {
         };
         let base = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("a block");
         let block = NonNull::slice_from_raw_parts(base, CACHED);
-        free(self.node.get().expect("set"), block, layout(CACHED, 8));
+        free(&self.node(), block, layout(CACHED, 8));
         CACHED
     }
 }
@@ -448,7 +452,7 @@ fn before_a_refusal_the_callback_is_asked_for_as_long_as_it_frees() {
         callback.give_up_one()
     });
     let node = Arc::new(node);
-    cache.node.set(node.clone()).expect("set once");
+    cache.node.set(Arc::downgrade(&node)).expect("set once");
     cache.fill(10);
     let calls = || cache.calls.swap(0, Relaxed);
 
@@ -472,13 +476,14 @@ fn before_a_refusal_the_callback_is_asked_for_as_long_as_it_frees() {
 
 #[test]
 fn a_callback_may_allocate_at_its_node_and_may_panic() {
-    let slot: Arc<OnceLock<Arc<Limited<System>>>> = Arc::default();
+    let slot: Arc<OnceLock<Weak<Limited<System>>>> = Arc::default();
     let (own, panics) = (slot.clone(), Arc::new(AtomicBool::new(false)));
     let panics_too = panics.clone();
     let node = Limited::new("node", 1000, System).with_reclaim(move |_| {
         // No lock is held, and its own refusal does not call it again.
         let error = own
             .get()
+            .and_then(Weak::upgrade)
             .expect("set")
             .allocate(layout(999, 8))
             .expect_err("still full");
@@ -487,7 +492,7 @@ fn a_callback_may_allocate_at_its_node_and_may_panic() {
         0
     });
     let node = Arc::new(node);
-    slot.set(node.clone()).expect("set once");
+    slot.set(Arc::downgrade(&node)).expect("set once");
     let block = node.allocate(layout(500, 8)).expect("within the limit");
     for panic in [false, true, false] {
         panics.store(panic, Relaxed);

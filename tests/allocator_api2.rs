@@ -6,16 +6,39 @@ use std::alloc::Layout;
 use std::collections::HashMap as Oracle;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec;
 use hashbrown::{DefaultHashBuilder, HashMap};
+use ndpool::AllocError;
 use ndpool::allocator::{BufferAllocator, Limited, System, Tracked};
 use ndpool::integrate::AllocatorApi;
 
 mod hostile;
 use hostile::Rounding;
+
+/// Counts the blocks that are out, those of no bytes too.
+struct Counting(AtomicI64);
+
+// SAFETY: every block is `Rounding`'s.
+unsafe impl BufferAllocator for Counting {
+    fn capacity(&self, layout: Layout) -> usize {
+        Rounding.capacity(layout)
+    }
+
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        self.0.fetch_add(1, Relaxed);
+        Rounding.allocate(layout)
+    }
+
+    unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        self.0.fetch_sub(1, Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { Rounding.deallocate(ptr, layout) }
+    }
+}
 
 /// Every collection, on `allocator`.
 fn collections(allocator: impl BufferAllocator + Clone) {
@@ -66,7 +89,9 @@ fn collections(allocator: impl BufferAllocator + Clone) {
 #[test]
 fn vec_box_and_map_live_on_our_allocators_and_leave_nothing_behind() {
     collections(System);
-    collections(Arc::new(Rounding) as Arc<dyn BufferAllocator>);
+    let counting = Arc::new(Counting(AtomicI64::new(0)));
+    collections(Arc::clone(&counting) as Arc<dyn BufferAllocator>);
+    assert_eq!(counting.0.load(Relaxed), 0, "blocks are out");
     let node = Tracked::checked(Limited::new("node", 1 << 24, Rounding));
     collections(&node);
     let report = node.report();

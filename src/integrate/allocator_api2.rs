@@ -7,13 +7,14 @@ use core::ptr::NonNull;
 
 use ::allocator_api2::alloc::{AllocError, Allocator};
 
-use crate::allocator::BufferAllocator;
+use crate::allocator::{BufferAllocator, empty};
 
 /// A [`BufferAllocator`] as the `Allocator` of `allocator-api2` 0.2: for its `Vec` and `Box`, for
 /// hashbrown's maps, and for every other collection that takes one.
 ///
 /// The trait's error carries nothing, so the numbers of ours are lost here. Growing stays in place
-/// where the allocator's does.
+/// where the allocator's does. Blocks of no bytes never reach the allocator: some collections forget
+/// them.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -39,11 +40,17 @@ pub struct AllocatorApi<A>(pub A);
 unsafe impl<A: BufferAllocator> Allocator for AllocatorApi<A> {
     #[inline]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        if layout.size() == 0 {
+            return Ok(empty(layout));
+        }
         self.0.allocate(layout).map_err(|_| AllocError)
     }
 
     #[inline]
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        if layout.size() == 0 {
+            return Ok(empty(layout));
+        }
         let block = self.0.allocate_zeroed(layout).map_err(|_| AllocError)?;
         // All of what is returned must be zero, and only the size asked for surely is.
         Ok(NonNull::slice_from_raw_parts(block.cast(), layout.size()))
@@ -51,8 +58,10 @@ unsafe impl<A: BufferAllocator> Allocator for AllocatorApi<A> {
 
     #[inline]
     unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.0.deallocate(ptr, layout) }
+        if layout.size() > 0 {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.0.deallocate(ptr, layout) }
+        }
     }
 
     #[inline]
@@ -62,6 +71,9 @@ unsafe impl<A: BufferAllocator> Allocator for AllocatorApi<A> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
+        if old.size() == 0 {
+            return self.allocate(new);
+        }
         // SAFETY: the caller's promise is the same.
         unsafe { self.0.grow(ptr, old, new) }.map_err(|_| AllocError)
     }
@@ -73,6 +85,9 @@ unsafe impl<A: BufferAllocator> Allocator for AllocatorApi<A> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
+        if old.size() == 0 {
+            return self.allocate_zeroed(new);
+        }
         // SAFETY: the caller's promise is the same.
         let block = unsafe { self.0.grow(ptr, old, new) }.map_err(|_| AllocError)?;
         // SAFETY: `old.size() <= new.size()`, which the block has at least.
@@ -89,6 +104,11 @@ unsafe impl<A: BufferAllocator> Allocator for AllocatorApi<A> {
         old: Layout,
         new: Layout,
     ) -> Result<NonNull<[u8]>, AllocError> {
+        if new.size() == 0 {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.deallocate(ptr, old) };
+            return Ok(empty(new));
+        }
         // SAFETY: the caller's promise is the same.
         unsafe { self.0.shrink(ptr, old, new) }.map_err(|_| AllocError)
     }
