@@ -145,7 +145,7 @@ fn the_audit_finds_every_block_in_one_place_f97() {
     let audit = pool.audit().unwrap();
     assert_eq!(audit.live, 7);
     assert_eq!(audit.live + audit.cached + audit.depot, source.live());
-    std::mem::forget(held);
+    held.into_iter().for_each(std::mem::forget);
     pool.trim();
     let audit = pool.audit().unwrap();
     assert_eq!((audit.live, audit.cached, audit.depot), (7, 0, 0));
