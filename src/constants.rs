@@ -105,7 +105,7 @@ pub mod pool {
     /// Births and takes from the depot between two looks at the clock of ageing.
     pub const LOOK_EVERY: u64 = 64;
     /// Slack over the recent peak, in 1024ths.
-    pub const SLACK_1024: u64 = 236;
+    pub const SLACK_1024: u64 = 287;
     /// Births and takes from the depot in one window of the recent peak.
     pub const WINDOW: u64 = 20_000;
 }

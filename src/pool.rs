@@ -100,7 +100,7 @@ impl PoolBuilder {
     }
 
     /// Slack of the footprint promise: bytes held stay within `1 + slack` times the recent peak of
-    /// bytes in use (0.23). Clamped to 0..=1000.
+    /// bytes in use (0.28). Clamped to 0..=1000.
     #[must_use]
     pub fn slack(mut self, slack: f64) -> Self {
         self.slack = if slack.is_nan() {

@@ -128,7 +128,7 @@ struct Knobs {
 
 /// The default configuration.
 const DEFAULT: Knobs = Knobs {
-    slack: 0.23,
+    slack: 0.28,
     window: 20_000,
     budget: 2 << 20,
     reuse: 3,
@@ -423,7 +423,7 @@ fn sweep() {
         "trace", "slack", "budget", "reuse", "ratio", "missed%", "missedB%", "exch/req"
     );
     for (name, steps) in &traces {
-        for slack in [0.2, 0.23, 0.3] {
+        for slack in [0.2, 0.28, 0.3] {
             for budget in [1 << 20, 2 << 20, 4 << 20, 8 << 20] {
                 for reuse in [2, 3, 4] {
                     let knobs = Knobs {

@@ -128,10 +128,12 @@ impl Ledger {
         )
     }
 
-    /// What F may be after a birth of `bytes` more.
+    /// What F may be after a birth of `bytes` more. There is slack for what is live only, not for what
+    /// thread caches have room for.
     pub fn bound(&self, bytes: usize, policy: &Policy) -> usize {
         let base = self.recent_peak().max(self.used().saturating_add(bytes));
-        let slack = (base as u128 * u128::from(policy.slack)) >> 10;
+        let cached = (self.stocked.get() as usize).saturating_sub(self.resting());
+        let slack = (base.saturating_sub(cached) as u128 * u128::from(policy.slack)) >> 10;
         base.saturating_add(usize::try_from(slack).unwrap_or(usize::MAX))
             .max(policy.floor)
     }
