@@ -53,6 +53,7 @@ fn setup(byte: u8) -> Setup {
         cap: choose(2, [usize::MAX, 0, 1, 3]),
         limit: choose(4, [64, 2, 3, 5]),
         slack: choose(6, [1024, 0, 205, 1024]) as u64,
+        floor: 0,
     }
 }
 

@@ -100,6 +100,8 @@ pub struct Setup {
     pub limit: usize,
     /// Slack of the footprint promise, in 1024ths.
     pub slack: u64,
+    /// Blocks that may exist whatever the promise is: a birth beyond it may wait for others.
+    pub floor: usize,
 }
 
 impl Default for Setup {
@@ -110,6 +112,7 @@ impl Default for Setup {
             cap: usize::MAX,
             limit: usize::MAX / POOLS,
             slack: 1024,
+            floor: 0,
         }
     }
 }
@@ -133,7 +136,7 @@ impl Model {
             policy: Policy {
                 slack: setup.slack,
                 window: 4,
-                floor: 0,
+                floor: setup.floor,
                 cap: setup.cap,
                 limit: setup.limit,
             },
