@@ -10,41 +10,25 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ndpool::source::{Memory, Os, Source};
+use ndpool::source::{Memory, Source};
 use ndpool::{AllocError, AllocErrorKind, Audit, AuditError, Pool};
 
 mod field;
-use field::within;
+use field::{Watched, within};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// A source whose deallocations wait at a gate.
-#[derive(Debug, Default)]
-struct Gated {
-    inner: Os,
-    closed: Mutex<bool>,
-    opened: Condvar,
-    waiting: AtomicUsize,
-}
-
-impl Gated {
-    fn set_closed(&self, closed: bool) {
-        *self.closed.lock().unwrap() = closed;
-        self.opened.notify_all();
-    }
-
-    fn await_one(&self) {
-        field::eventually("somebody waits at the gate", || {
-            self.waiting.load(Ordering::SeqCst) > 0
-        });
-    }
+/// A source that calls somebody before it takes a block back.
+struct Calling {
+    inner: Arc<Watched>,
+    call: Box<dyn Fn() + Send + Sync>,
 }
 
 // SAFETY: every block is the inner source's; a deallocation is only late.
-unsafe impl Source for Gated {
+unsafe impl Source for Calling {
     fn name(&self) -> &'static str {
-        "gated"
+        "calling"
     }
 
     fn footprint(&self, layout: Layout) -> usize {
@@ -56,6 +40,41 @@ unsafe impl Source for Gated {
     }
 
     unsafe fn dealloc(&self, base: NonNull<u8>, layout: Layout, token: usize) {
+        (self.call)();
+        // SAFETY: the caller's promise, passed on.
+        unsafe { self.inner.dealloc(base, layout, token) };
+    }
+}
+
+/// A gate at which the deallocations of its source wait.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    fn source(self: &Arc<Self>) -> Calling {
+        let gate = Arc::clone(self);
+        Calling {
+            inner: Watched::new(),
+            call: Box::new(move || gate.pass()),
+        }
+    }
+
+    fn set_closed(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+
+    fn await_one(&self) {
+        field::eventually("somebody waits at the gate", || {
+            self.waiting.load(Ordering::SeqCst) > 0
+        });
+    }
+
+    fn pass(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut closed = self.closed.lock().unwrap();
         while *closed {
@@ -63,8 +82,6 @@ unsafe impl Source for Gated {
         }
         drop(closed);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { self.inner.dealloc(base, layout, token) };
     }
 }
 
@@ -72,17 +89,14 @@ unsafe impl Source for Gated {
 /// at the limit is not refused: it waits, and is served.
 #[test]
 fn nothing_is_refused_while_a_trimmer_still_holds_blocks() {
-    let source = Arc::new(Gated::default());
-    let pool = Pool::builder()
-        .source(Arc::clone(&source))
-        .limit(2 * MIB)
-        .build();
+    let gate = Arc::new(Gate::default());
+    let pool = Pool::builder().source(gate.source()).limit(2 * MIB).build();
     drop(pool.allocate::<u8>(3 * MIB / 2).unwrap());
-    source.set_closed(true);
+    gate.set_closed(true);
     let (trimmed, served) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| pool.trim());
-        source.await_one();
+        gate.await_one();
         scope.spawn(|| {
             pool.trim();
             trimmed.store(true, Ordering::SeqCst);
@@ -97,7 +111,7 @@ fn nothing_is_refused_while_a_trimmer_still_holds_blocks() {
             trimmed.load(Ordering::SeqCst),
             served.load(Ordering::SeqCst),
         );
-        source.set_closed(false);
+        gate.set_closed(false);
         assert_eq!(early, (false, false), "a trim or an allocation returned");
         assert_eq!(newcomer.join().unwrap(), Ok(640 * KIB));
     });
@@ -109,15 +123,15 @@ fn nothing_is_refused_while_a_trimmer_still_holds_blocks() {
 #[test]
 fn nothing_is_refused_while_another_allocation_still_makes_room() {
     for own in [false, true] {
-        let source = Arc::new(Gated::default());
+        let gate = Arc::new(Gate::default());
         let pool = Pool::builder()
-            .source(Arc::clone(&source))
+            .source(gate.source())
             .limit(2 * MIB)
             .reuse_classes(0)
             .build();
         let keep_one = || {
             drop(pool.allocate::<u8>(3 * MIB / 2).unwrap());
-            source.set_closed(true);
+            gate.set_closed(true);
         };
         if !own {
             keep_one();
@@ -129,11 +143,11 @@ fn nothing_is_refused_while_another_allocation_still_makes_room() {
                 }
                 pool.allocate::<u8>(5 * MIB / 4)
             });
-            source.await_one();
+            gate.await_one();
             let second = scope.spawn(|| pool.allocate::<u8>(640 * KIB));
             thread::sleep(Duration::from_millis(100));
             let waited = !first.is_finished() && !second.is_finished();
-            source.set_closed(false);
+            gate.set_closed(false);
             let both = (first.join().unwrap(), second.join().unwrap());
             assert!(both.0.is_ok() && both.1.is_ok(), "{own}: {both:?}");
             assert!(waited, "{own}: an allocation returned");
@@ -148,11 +162,11 @@ fn nothing_is_refused_while_another_allocation_still_makes_room() {
 #[test]
 fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
     for trims in [true, false] {
-        let source = Arc::new(Gated::default());
+        let gate = Arc::new(Gate::default());
         // Nothing is kept by threads: all of it rests in the depot.
         let budget = if trims { 2 * MIB } else { 0 };
         let pool = Pool::builder()
-            .source(Arc::clone(&source))
+            .source(gate.source())
             .floor(0)
             .slack(0.3)
             .reuse_classes(0)
@@ -161,7 +175,7 @@ fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
         let large = [0; 4].map(|_| pool.allocate::<u8>(10 * MIB).unwrap());
         let peak = pool.ledger().2;
         drop(large);
-        source.set_closed(true);
+        gate.set_closed(true);
         thread::scope(|scope| {
             let other = scope.spawn(|| {
                 if trims {
@@ -171,7 +185,7 @@ fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
                     pool.allocate::<u8>(20 * MIB).unwrap().len()
                 }
             });
-            source.await_one();
+            gate.await_one();
             let len = if trims { 20 * MIB } else { 14 * MIB };
             let (begin, has_begun) = mpsc::channel();
             let newcomer = scope.spawn({
@@ -185,7 +199,7 @@ fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
             has_begun.recv().unwrap();
             thread::sleep(Duration::from_millis(100));
             let early = newcomer.is_finished();
-            source.set_closed(false);
+            gate.set_closed(false);
             let held = newcomer.join().unwrap();
             let promised = (1.3 * (peak + 2 * budget) as f64) as usize;
             assert!(held <= promised, "{held} held, {promised} promised");
@@ -196,20 +210,19 @@ fn no_birth_breaks_the_promise_while_another_thread_gives_blocks_back() {
     }
 }
 
-/// A source that, while it takes a block back, uses the pool that it serves.
-#[derive(Debug, Default)]
+/// Who uses a pool from inside of a deallocation of its source.
+#[derive(Default)]
 struct Recursive {
-    inner: Os,
+    blocks: Arc<Watched>,
     /// A cycle: the test takes it out.
     pool: Mutex<Option<Pool>>,
     /// Whether to close the pool as well.
     closes: bool,
     inside: AtomicBool,
     answers: Mutex<Vec<Answers>>,
-    out: AtomicUsize,
 }
 
-/// What the source got: bytes trimmed and aged, the audit, a large request and a small one.
+/// What it got: bytes trimmed and aged, the audit, a large request and a small one.
 type Answers = (
     usize,
     usize,
@@ -219,6 +232,21 @@ type Answers = (
 );
 
 impl Recursive {
+    fn source(self: &Arc<Self>) -> Calling {
+        let recursive = Arc::clone(self);
+        Calling {
+            inner: Arc::clone(&self.blocks),
+            call: Box::new(move || recursive.called()),
+        }
+    }
+
+    fn called(&self) {
+        if !self.inside.swap(true, Ordering::SeqCst) {
+            self.come_back();
+            self.inside.store(false, Ordering::SeqCst);
+        }
+    }
+
     fn come_back(&self) {
         let Some(pool) = self.pool.lock().unwrap().clone() else {
             return;
@@ -239,39 +267,12 @@ impl Recursive {
     }
 }
 
-// SAFETY: every block is the inner source's.
-unsafe impl Source for Recursive {
-    fn name(&self) -> &'static str {
-        "recursive"
-    }
-
-    fn footprint(&self, layout: Layout) -> usize {
-        self.inner.footprint(layout)
-    }
-
-    fn alloc(&self, layout: Layout, zeroed: bool) -> Result<Memory, AllocError> {
-        let memory = self.inner.alloc(layout, zeroed)?;
-        self.out.fetch_add(1, Ordering::SeqCst);
-        Ok(memory)
-    }
-
-    unsafe fn dealloc(&self, base: NonNull<u8>, layout: Layout, token: usize) {
-        if !self.inside.swap(true, Ordering::SeqCst) {
-            self.come_back();
-            self.inside.store(false, Ordering::SeqCst);
-        }
-        self.out.fetch_sub(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise, passed on.
-        unsafe { self.inner.dealloc(base, layout, token) };
-    }
-}
-
 /// A pool over a source that comes back, where three blocks of 10 MiB rest in the thread's cache.
-fn recursive(source: &Arc<Recursive>, limit: usize) -> Pool {
-    let builder = Pool::builder().source(Arc::clone(source)).floor(0);
+fn pool_of(recursive: &Arc<Recursive>, limit: usize) -> Pool {
+    let builder = Pool::builder().source(recursive.source()).floor(0);
     let pool = builder.limit(limit).build();
     drop([0; 3].map(|_| pool.allocate::<u8>(10 * MIB).unwrap()));
-    *source.pool.lock().unwrap() = Some(pool.clone());
+    *recursive.pool.lock().unwrap() = Some(pool.clone());
     pool
 }
 
@@ -282,12 +283,12 @@ fn a_source_that_a_trimmer_calls_may_come_back() {
         let over = Some(AllocErrorKind::LimitExceeded);
         // What is in the source's hands, and behind it, counts: 30, 20, then 10 MiB.
         for (limit, large) in [(32 * MIB, [over, over, None]), (usize::MAX, [None; 3])] {
-            let source = Arc::new(Recursive::default());
-            let pool = recursive(&source, limit);
+            let recursive = Arc::new(Recursive::default());
+            let pool = pool_of(&recursive, limit);
             pool.trim();
-            source.pool.lock().unwrap().take();
+            recursive.pool.lock().unwrap().take();
             let expected = large.map(|large| (0, 0, Err(AuditError::Busy), large, None));
-            assert_eq!(*source.answers.lock().unwrap(), expected);
+            assert_eq!(*recursive.answers.lock().unwrap(), expected);
             pool.audit().unwrap();
         }
     });
@@ -297,17 +298,17 @@ fn a_source_that_a_trimmer_calls_may_come_back() {
 #[test]
 fn a_source_that_gives_back_while_it_is_called_leaves_nothing_to_evict() {
     within(Duration::from_secs(60), "an eviction", || {
-        let source = Arc::new(Recursive::default());
-        let builder = Pool::builder().source(Arc::clone(&source));
+        let recursive = Arc::new(Recursive::default());
+        let builder = Pool::builder().source(recursive.source());
         let pool = builder.limit(32 * MIB).reuse_classes(0).build();
         let kept = pool.allocate::<u8>(20 * MIB).unwrap();
         drop(pool.allocate::<u8>(2 * MIB).unwrap());
-        *source.pool.lock().unwrap() = Some(pool.clone());
+        *recursive.pool.lock().unwrap() = Some(pool.clone());
         let refused = pool.allocate::<u8>(16 * MIB).map(drop).unwrap_err();
-        source.pool.lock().unwrap().take();
+        recursive.pool.lock().unwrap().take();
         assert_eq!(refused.kind, AllocErrorKind::LimitExceeded);
         assert_eq!(pool.ledger().2, 20 * MIB);
-        let answers = source.answers.lock().unwrap();
+        let answers = recursive.answers.lock().unwrap();
         assert!(
             answers.iter().all(|answer| answer.4.is_none()),
             "{answers:?}"
@@ -321,23 +322,23 @@ fn a_source_that_gives_back_while_it_is_called_leaves_nothing_to_evict() {
 #[test]
 fn a_pool_closed_from_inside_of_a_trim_keeps_nothing() {
     within(Duration::from_secs(60), "a source that closes", || {
-        let source = Arc::new(Recursive {
+        let recursive = Arc::new(Recursive {
             closes: true,
             ..Recursive::default()
         });
-        let pool = recursive(&source, usize::MAX);
+        let pool = pool_of(&recursive, usize::MAX);
         let other = thread::scope(|scope| {
             let keep = || drop(pool.allocate::<u8>(MIB).unwrap());
             scope.spawn(keep).join().unwrap();
             pool.trim()
         });
         assert!(other > 0);
-        source.pool.lock().unwrap().take();
-        assert_eq!((pool.ledger().2, source.out.load(Ordering::SeqCst)), (0, 0));
+        recursive.pool.lock().unwrap().take();
+        assert_eq!((pool.ledger().2, recursive.blocks.live()), (0, 0));
         drop(pool.allocate::<u8>(MIB).unwrap());
-        assert_eq!((pool.ledger().2, source.out.load(Ordering::SeqCst)), (0, 0));
+        assert_eq!((pool.ledger().2, recursive.blocks.live()), (0, 0));
         pool.audit().unwrap();
         drop(pool);
-        assert_eq!(Arc::strong_count(&source), 1, "the pool has ended");
+        assert_eq!(Arc::strong_count(&recursive), 1, "the pool has ended");
     });
 }

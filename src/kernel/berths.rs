@@ -14,13 +14,20 @@ use super::tuning::BERTHS_PER_CLASS;
 /// When the berths of a class were last seen to have served.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
+    /// Takes of the class when who ages the pool last looked.
+    aged: u64,
+    /// The same for who makes room for a birth.
     takes: u64,
-    /// By the pool's clock.
+    /// When they were first seen to be as many, by the pool's clock.
     since: u64,
 }
 
 impl Look {
-    pub(super) const NEVER: Self = Self { takes: 0, since: 0 };
+    pub(super) const NEVER: Self = Self {
+        aged: 0,
+        takes: 0,
+        since: 0,
+    };
 }
 
 /// What one berth more takes.
@@ -96,8 +103,8 @@ impl<S: Backing> Cache<S> {
     }
 
     /// Owner: one berth more for `class`, whose cost the caller has charged, when the pool's clock shows
-    /// `now`. `magazine` is null if it is not the first. `false` if the lock was refused, or the class's berths have changed in
-    /// the meantime: everything is the caller's still.
+    /// `now`. `magazine` is null if it is not the first. `false` if the lock was refused, or the
+    /// class's berths have changed in the meantime: everything is the caller's still.
     ///
     /// # Safety
     /// The magazine, if any, is the caller's, and empty.
@@ -131,16 +138,15 @@ impl<S: Backing> Cache<S> {
                 credits[class] = credits[class].saturating_sub(1);
             });
             let takes = self.places[class].takes.get();
-            self.marks.with_mut(|marks| {
-                // SAFETY: the owner is inside.
-                let marks = unsafe { &mut *marks };
-                // A new berth counts as used at its first look.
-                marks[class] = takes.wrapping_sub(1);
-            });
             self.looks.with_mut(|looks| {
                 // SAFETY: the owner is inside.
                 let looks = unsafe { &mut *looks };
-                looks[class] = Look { takes, since: now };
+                looks[class] = Look {
+                    // To who ages the pool a new berth counts as used at the first look.
+                    aged: takes.wrapping_sub(1),
+                    takes,
+                    since: now,
+                };
             });
             true
         };
@@ -212,10 +218,10 @@ impl<S: Backing> Cache<S> {
     /// As [`empty`](Self::empty).
     pub unsafe fn is_unused(&self, class: usize) -> bool {
         let takes = self.places[class].takes.get();
-        self.marks.with_mut(|marks| {
+        self.looks.with_mut(|looks| {
             // SAFETY: the caller's promise.
-            let marks = unsafe { &mut *marks };
-            core::mem::replace(&mut marks[class], takes) == takes
+            let looks = unsafe { &mut *looks };
+            core::mem::replace(&mut looks[class].aged, takes) == takes
         })
     }
 
@@ -232,7 +238,7 @@ impl<S: Backing> Cache<S> {
             // SAFETY: the caller's promise.
             let look = unsafe { &mut (&mut *looks)[class] };
             if look.takes != takes {
-                *look = Look { takes, since: now };
+                (look.takes, look.since) = (takes, now);
             }
             now.saturating_sub(look.since)
         });

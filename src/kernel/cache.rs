@@ -45,9 +45,7 @@ pub struct Cache<S: Backing> {
     pub(super) charged: UnsafeCell<Charged>,
     /// Number of berths; changed by who has the cache, and looked at from outside.
     pub(super) berthed: Counter,
-    /// Takes of each class when its berths were last looked at by who ages the pool.
-    pub(super) marks: UnsafeCell<[u64; CLASSES]>,
-    /// The same by who makes room for a birth.
+    /// When the berths of each class were last seen to have served.
     pub(super) looks: UnsafeCell<[Look; CLASSES]>,
     /// Blocks of each class that the owner took elsewhere, and for which it may have a berth.
     pub(super) credits: UnsafeCell<[u8; CLASSES]>,
@@ -139,7 +137,6 @@ impl<S: Backing> Cache<S> {
                 core: UnsafeCell::new(ptr::null()),
                 charged: UnsafeCell::new(Charged::NOTHING),
                 berthed: Counter::new(),
-                marks: UnsafeCell::new([0; CLASSES]),
                 looks: UnsafeCell::new([Look::NEVER; CLASSES]),
                 credits: UnsafeCell::new([0; CLASSES]),
                 life: Tally::new(),

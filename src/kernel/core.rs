@@ -332,7 +332,7 @@ impl<S: Backing> Core<S> {
         own: Option<&Cache<S>>,
         f: impl FnOnce() -> R,
     ) -> Option<R> {
-        self.try_turn().is_ok().then(|| self.use_turn(own, f))
+        self.try_turn().then(|| self.use_turn(own, f))
     }
 
     /// Runs `f` with the turn, does what was left to its end, and ends it.
@@ -353,22 +353,23 @@ impl<S: Backing> Core<S> {
 
     /// Takes the turn, once nobody else has it. `false` if the caller has it already.
     fn take_turn(&self) -> bool {
-        for looks in 0.. {
-            match self.try_turn() {
-                Ok(_) => break,
-                Err(holder) if holder == this_thread() => return false,
-                Err(_) => pause(looks),
-            }
+        if self.has_turn() {
+            return false;
+        }
+        let mut looks = 0;
+        while !self.try_turn() {
+            pause(looks);
+            looks = looks.saturating_add(1);
         }
         true
     }
 
-    /// Takes the turn, or says which thread has it.
-    fn try_turn(&self) -> Result<u64, u64> {
-        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work. Relaxed - the holder's
-        // name is compared with the caller's own, which only the caller writes.
+    /// Takes the turn if nobody has it.
+    fn try_turn(&self) -> bool {
+        // Ordering: Acquire - E14, with `end_turn`: the last trimmer's work.
         self.turn
             .compare_exchange(0, this_thread(), Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Ends the turn.

@@ -95,13 +95,16 @@ impl<S: Backing> Core<S> {
 
     /// The class in whose berths a block has rested for longest, by bytes; some may be vacant.
     fn coldest_berth(&self, own: &Cache<S>, now: u64) -> Option<Coldest> {
-        let classes = (0..CLASSES).filter(|&class| own.has_berths() && self.berths_serve(class));
+        if !own.has_berths() {
+            return None;
+        }
+        let classes = (0..CLASSES).filter(|&class| self.berths_serve(class));
         let cold = classes.filter_map(|class| {
             // SAFETY: the owner is inside.
-            let idle = own.inside(|| unsafe { own.idle(class, now) })??;
+            let idle = unsafe { own.idle(class, now) }?;
             Some(self.coldness(class, 1, idle))
         });
-        cold.max_by_key(|cold| cold.coldness)
+        own.inside(|| cold.max_by_key(|cold| cold.coldness))?
     }
 
     fn coldness(&self, class: usize, blocks: u64, idle: u64) -> Coldest {
