@@ -6,12 +6,12 @@
 #
 #   ci/deep.sh              all steps
 #   ci/deep.sh NAME...      only these
-#   FUZZ_SECONDS=60 STRESS_SECONDS=60 SHUTTLE_RUNS=1000 MODEL_BOUND=3      shorter
+#   FUZZ_SECONDS=60 STRESS_SECONDS=60 SHUTTLE_RUNS=1000 MODEL_SECONDS=10      shorter
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 readonly FUZZ_SECONDS=${FUZZ_SECONDS:-600} STRESS_SECONDS=${STRESS_SECONDS:-300}
-readonly SHUTTLE_RUNS=${SHUTTLE_RUNS:-100000} MODEL_BOUND=${MODEL_BOUND:-4}
+readonly SHUTTLE_RUNS=${SHUTTLE_RUNS:-100000} MODEL_BOUND=${MODEL_BOUND:-4} MODEL_SECONDS=${MODEL_SECONDS:-120}
 readonly TARGET=x86_64-unknown-linux-gnu OUT=target/deep
 mkdir -p "$OUT"
 wanted=" $* "
@@ -30,8 +30,12 @@ step() {
   printf '%6d s  %-16s %s\n' $((SECONDS - began)) "$name" "$verdict" | tee -a "$OUT/steps.txt"
 }
 
-# Every model at this bound of preemptions, also those that are held to a lower one in `.ci/run`.
-models() { NDPOOL_MODEL_BOUND=$MODEL_BOUND cargo test -p ndpool --release --features loom --test 'loom_*'; }
+# Every model at this bound of preemptions, also those that are held to a lower one in `.ci/run`, each mode
+# for that long; the log says which were not finished.
+models() {
+  NDPOOL_MODEL_BOUND=$MODEL_BOUND NDPOOL_MODEL_SECONDS=$MODEL_SECONDS \
+    cargo test -p ndpool --release --features loom --test 'loom_*' -- --show-output
+}
 
 shuttle() { NDPOOL_SHUTTLE_RUNS=$SHUTTLE_RUNS cargo test -p ndpool --release --test shuttle; }
 

@@ -140,7 +140,9 @@ impl Stats {
         let backing = unsafe { core.backing() };
         let ledger = &core.ledger;
         let mut stats = Self {
-            exchanges: core.numbers.exchanges_in.get() + core.numbers.exchanges_out.get(),
+            exchanges: (0..CLASSES)
+                .map(|class| core.numbers_of(class).exchanges.get())
+                .sum(),
             births: core.numbers.births.get(),
             deaths: core.numbers.deaths.get(),
             misses: core.numbers.births.get(),

@@ -71,6 +71,15 @@ fn ages_by_itself(pool: &Pool) -> i32 {
     0
 }
 
+/// Sets the flag when it goes, also by a panic: else the threads that look at it would never end.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Four threads that take and drop in many classes until told to stop, while `f` runs.
 fn beside_churn(pool: &Pool, trims: bool, f: impl FnOnce()) {
     let stop = AtomicBool::new(false);
@@ -96,8 +105,8 @@ fn beside_churn(pool: &Pool, trims: bool, f: impl FnOnce()) {
                 }
             });
         }
+        let _stop = Stop(&stop);
         f();
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

@@ -103,7 +103,7 @@ impl<S: Backing> Core<S> {
         for (class, &cached) in cached.iter().enumerate() {
             // SAFETY: the caller holds a handle.
             let depot = unsafe { self.audit_depot(class, &mut seen) };
-            let numbers = &self.class_numbers[class];
+            let numbers = self.numbers_of(class);
             let exist = numbers.births.get().wrapping_sub(numbers.deaths.get());
             let (takes, gives) = self.traffic(class);
             let live = takes.wrapping_sub(gives);

@@ -9,9 +9,9 @@ use core::{fmt, ptr};
 use super::arena::{Arena, Cell, Exhausted};
 use super::backing::{Backing, Note};
 use super::block::{Block, Label};
-use super::cache::{Cache, Emptied};
+use super::cache::Cache;
 use super::depot::Depot;
-use super::ledger::{Charged, Ledger};
+use super::ledger::Ledger;
 use super::magazine::Magazine;
 use super::numbers::{ClassNumbers, Numbers};
 use super::reach::Steal;
@@ -76,11 +76,27 @@ pub struct Core<S: Backing> {
     pub ledger: Ledger,
     /// Statistics.
     pub numbers: Numbers,
-    /// Statistics by class.
-    pub class_numbers: [ClassNumbers; CLASSES],
-    /// The same for blocks that no magazine takes.
+    /// Statistics of blocks that no magazine takes.
     pub unclassed: ClassNumbers,
-    depots: [Depot; CLASSES],
+    stores: [Store; CLASSES],
+}
+
+/// What a pool has of one class for all threads. Who goes to the depot counts, so both lie on the same
+/// cache lines, and no other class does: each of them is a way to another core and back.
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Store {
+    depot: Depot,
+    numbers: ClassNumbers,
+}
+
+impl Store {
+    const_fn! {
+        /// Nothing rests, nothing was counted.
+        fn new() -> Store {
+            Store { depot: Depot::new(), numbers: ClassNumbers::new() }
+        }
+    }
 }
 
 // SAFETY: `world` and `backing` are written before the first handle exists and after the last
@@ -111,9 +127,8 @@ impl<S: Backing> Cell for Core<S> {
             closes_late: Counter::new(),
             ledger: Ledger::new(),
             numbers: Numbers::default(),
-            class_numbers: array![ClassNumbers::new(); CLASSES],
             unclassed: ClassNumbers::new(),
-            depots: array![Depot::new(); CLASSES],
+            stores: array![Store::new(); CLASSES],
         }
     }
 }
@@ -141,8 +156,7 @@ impl<S: Backing> Core<S> {
         core.life.replace(world.lives.tick(1) + 1);
         core.ledger.reset();
         core.numbers.reset();
-        core.class_numbers.iter().for_each(ClassNumbers::reset);
-        core.unclassed.reset();
+        (0..=CLASSES).for_each(|class| core.numbers_of(class).reset());
         // Ordering: Relaxed - published by the swaps below.
         core.shares.swap(1, Ordering::Relaxed);
         // Ordering: Release - E10, with `is_closed`: whoever sees the pool open sees it built.
@@ -244,6 +258,24 @@ impl<S: Backing> Core<S> {
     pub fn is_closed(&self) -> bool {
         // Ordering: Acquire - E10, with `close` and `open`.
         self.closed.load(Ordering::Acquire) != 0
+    }
+
+    /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
+    /// pushed block may be gone, and with it this life of the core, whose cell stays.
+    pub(super) fn settle(&self, class: usize) {
+        if self.has_closed() {
+            self.drain_depot(class);
+        }
+    }
+
+    /// Whether the pool has closed, after the caller has put something where the closer looks for
+    /// it. That may be gone, and with it this life of the core.
+    pub fn has_closed(&self) -> bool {
+        // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
+        // sees what was put in.
+        fence(Ordering::SeqCst);
+        // Ordering: Relaxed - ordered by the fence.
+        self.closed.load(Ordering::Relaxed) != 0
     }
 
     /// One share more, for a cache that gets an owner.
@@ -379,11 +411,22 @@ impl<S: Backing> Core<S> {
     }
 }
 
-/// Statistics.
+/// Classes and their statistics.
 impl<S: Backing> Core<S> {
+    /// The depot of a class.
+    pub(super) fn depot(&self, class: usize) -> &Depot {
+        &self.stores[class].depot
+    }
+
+    /// Blocks resting in the depot, by class.
+    pub fn depot_estimate(&self, class: usize) -> u64 {
+        self.depot(class).resting_estimate()
+    }
+
     /// The numbers of a class, or of what has none.
     pub fn numbers_of(&self, class: usize) -> &ClassNumbers {
-        self.class_numbers.get(class).unwrap_or(&self.unclassed)
+        let store = self.stores.get(class);
+        store.map_or(&self.unclassed, |store| &store.numbers)
     }
 
     /// Takes and gives of `class`, all threads together, past ones included; births are takes too.
@@ -494,142 +537,4 @@ pub enum BirthError<E> {
     NoBlock,
     /// The source failed.
     NoMemory(E),
-}
-
-/// What a closing pool does with what rests.
-impl<S: Backing> Core<S> {
-    /// After a push: if the pool has closed in the meantime, what lies in the depot goes. The
-    /// pushed block may be gone, and with it this life of the core, whose cell stays.
-    pub(super) fn settle(&self, class: usize) {
-        if self.has_closed() {
-            self.drain_depot(class);
-        }
-    }
-
-    /// Whether the pool has closed, after the caller has put something where the closer looks for
-    /// it. That may be gone, and with it this life of the core.
-    pub fn has_closed(&self) -> bool {
-        // Ordering: SeqCst - E13, with `close`: either this sees the pool closed, or the closer
-        // sees what was put in.
-        fence(Ordering::SeqCst);
-        // Ordering: Relaxed - ordered by the fence.
-        self.closed.load(Ordering::Relaxed) != 0
-    }
-
-    /// The depot of a class.
-    pub(super) fn depot(&self, class: usize) -> &Depot {
-        &self.depots[class]
-    }
-
-    /// Blocks resting in the depot, by class.
-    pub fn depot_estimate(&self, class: usize) -> u64 {
-        self.depots[class].resting_estimate()
-    }
-
-    /// Kills one magazine or block of `class` that rests in the depot; the bytes that went.
-    pub fn evict(&self, class: usize) -> Option<usize> {
-        if let Some(magazine) = self.depots[class].pop_magazine(&self.world().magazines) {
-            // SAFETY: just popped: the caller's.
-            let len = unsafe { magazine.len() };
-            // SAFETY: the magazine is the caller's.
-            let kill = || unsafe { self.kill_rounds(magazine) };
-            // SAFETY: the magazine's rounds, which `kill` kills.
-            return Some(unsafe { self.leave_depot(class, len, kill) });
-        }
-        let block = self.depots[class].pop_block(&self.world().blocks)?;
-        // SAFETY: just popped: the caller's.
-        let kill = || unsafe { self.death(block) };
-        // SAFETY: the block that `kill` kills.
-        Some(unsafe { self.leave_depot(class, 1, kill) })
-    }
-
-    /// Kills blocks that were evicted, and takes them off the books of the depot: only then, since
-    /// until it is gone what they hold is not in use, and must not look so. They may be all that
-    /// keeps this life of the core: it lasts until the books are right.
-    ///
-    /// # Safety
-    /// The blocks are of this pool, and alive until `kill` is called.
-    unsafe fn leave_depot(&self, class: usize, blocks: u32, kill: impl FnOnce() -> usize) -> usize {
-        // SAFETY: the blocks keep the pool alive.
-        let backing = unsafe { self.backing() };
-        let bytes = backing.class_charge(class) * blocks as usize;
-        backing.note(Note::Evict {
-            class: class as u8,
-            blocks,
-            bytes,
-        });
-        self.add_share();
-        let killed = kill();
-        self.ledger.unrest(bytes);
-        // SAFETY: added just above.
-        unsafe { self.drop_share() };
-        killed
-    }
-
-    /// Kills everything of `class` that rests in the depot.
-    fn drain_depot(&self, class: usize) -> usize {
-        core::iter::from_fn(|| self.evict(class)).sum()
-    }
-
-    pub(super) fn drain_depots(&self) -> usize {
-        (0..CLASSES).map(|class| self.drain_depot(class)).sum()
-    }
-
-    /// Kills every round of a magazine and gives the magazine to the arena.
-    ///
-    /// # Safety
-    /// The magazine and its rounds are the caller's; it gives them up.
-    pub unsafe fn kill_rounds(&self, magazine: &Magazine<S>) -> usize {
-        let world = self.world();
-        let mut bytes = 0;
-        // SAFETY: the caller's magazine.
-        while let Some(block) = unsafe { magazine.pop() } {
-            // SAFETY: a round is a block, and blocks are never unmapped.
-            let block = unsafe { &*block };
-            // SAFETY: the rounds are the caller's.
-            bytes += unsafe { self.death(block) };
-        }
-        world.magazines.release(magazine.index());
-        bytes
-    }
-
-    /// Kills what came out of a shelf.
-    ///
-    /// # Safety
-    /// The magazines and their rounds are the caller's; it gives them up.
-    pub(super) unsafe fn kill_shelf(&self, emptied: &Emptied<S>) -> usize {
-        let mut bytes = 0;
-        for magazine in emptied.magazines() {
-            // SAFETY: the caller's promise.
-            bytes += unsafe { self.kill_rounds(magazine) };
-        }
-        bytes
-    }
-
-    /// Kills everything in a cache.
-    ///
-    /// # Safety
-    /// The caller has the cache to itself, and it is bound to this pool, of which the caller holds a
-    /// handle or a share.
-    pub unsafe fn kill_cache(&self, cache: &Cache<S>) -> usize {
-        // SAFETY: the caller's promise.
-        let (shelves, charged) = unsafe { cache.empty_all() };
-        // SAFETY: they came out of a cache that is the caller's.
-        unsafe { self.kill_shelves(&shelves, charged) }
-    }
-
-    /// Kills what came out of a cache. What was charged for it goes last: what counts as resting does
-    /// so until it is gone.
-    ///
-    /// # Safety
-    /// As [`kill_shelf`](Self::kill_shelf); the caller holds a handle or a share of the pool.
-    pub(super) unsafe fn kill_shelves(&self, shelves: &[Emptied<S>], charged: Charged) -> usize {
-        let mut bytes = 0;
-        for emptied in shelves {
-            // SAFETY: the caller's promise.
-            bytes += unsafe { self.kill_shelf(emptied) };
-        }
-        self.ledger.vacate(charged);
-        bytes
-    }
 }

@@ -12,6 +12,7 @@ use super::sync::{Counter, const_fn};
 
 /// One class of the depot. Last in, first out: what was used last is warm.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Depot {
     magazines: IndexStack,
     blocks: IndexStack,

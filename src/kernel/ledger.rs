@@ -49,8 +49,9 @@ impl Charged {
     }
 }
 
-/// The ledger.
+/// The ledger. What an exchange with the depot touches is the first cache line, and nothing else is on it.
 #[derive(Debug)]
+#[repr(C, align(128))]
 pub struct Ledger {
     held: Reserve,
     /// Part of `held`: charged for births that are under way.
@@ -58,11 +59,11 @@ pub struct Ledger {
     resting: Counter,
     /// What rests in the depot, and what thread caches have room for: counts against the cap.
     stocked: Counter,
-    peak: Counter,
-    peak_before: Counter,
     ticks: Counter,
-    highest_held: Counter,
+    peak: Counter,
     highest_used: Counter,
+    peak_before: Counter,
+    highest_held: Counter,
 }
 
 impl Ledger {
@@ -74,11 +75,11 @@ impl Ledger {
                 pending: Counter::new(),
                 resting: Counter::new(),
                 stocked: Counter::new(),
-                peak: Counter::new(),
-                peak_before: Counter::new(),
                 ticks: Counter::new(),
-                highest_held: Counter::new(),
+                peak: Counter::new(),
                 highest_used: Counter::new(),
+                peak_before: Counter::new(),
+                highest_held: Counter::new(),
             }
         }
     }

@@ -24,6 +24,7 @@ pub mod cache;
 pub mod core;
 pub mod count;
 pub mod depot;
+pub mod evict;
 pub mod lease;
 pub mod ledger;
 pub mod magazine;

@@ -9,10 +9,6 @@ pub struct Numbers {
     pub births: Counter,
     /// Blocks died.
     pub deaths: Counter,
-    /// Magazines and single blocks that came out of the depot.
-    pub exchanges_out: Counter,
-    /// Magazines and single blocks that went into the depot.
-    pub exchanges_in: Counter,
     /// Blocks that stopped at their last generation.
     pub retired: Counter,
     /// Trims, on demand and by age.
@@ -21,9 +17,12 @@ pub struct Numbers {
     pub trimmed_bytes: Counter,
 }
 
-/// Takes and gives of one class that no cache counts.
+/// What is counted of one class. Takes and gives: those that no cache counts.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct ClassNumbers {
+    /// Magazines and single blocks that came out of the depot, and that went into it.
+    pub exchanges: Counter,
     /// Blocks taken.
     pub takes: Counter,
     /// Blocks given.
@@ -39,6 +38,7 @@ impl ClassNumbers {
         /// All 0.
         pub fn new() -> ClassNumbers {
             ClassNumbers {
+                exchanges: Counter::new(),
                 takes: Counter::new(),
                 gives: Counter::new(),
                 births: Counter::new(),
@@ -48,7 +48,13 @@ impl ClassNumbers {
     }
 
     pub(super) fn reset(&self) {
-        for counter in [&self.takes, &self.gives, &self.births, &self.deaths] {
+        for counter in [
+            &self.exchanges,
+            &self.takes,
+            &self.gives,
+            &self.births,
+            &self.deaths,
+        ] {
             counter.replace(0);
         }
     }
@@ -59,8 +65,6 @@ impl Numbers {
         for counter in [
             &self.births,
             &self.deaths,
-            &self.exchanges_out,
-            &self.exchanges_in,
             &self.retired,
             &self.trims,
             &self.trimmed_bytes,

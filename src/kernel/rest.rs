@@ -32,7 +32,7 @@ impl<S: Backing> Core<S> {
             unsafe { self.kill_rounds(magazine) };
             return;
         }
-        self.numbers.exchanges_in.add(1);
+        self.numbers_of(class).exchanges.add(1);
         // SAFETY: the caller's magazine.
         unsafe { self.depot(class).push_magazine(&world.magazines, magazine) };
         self.settle(class);
@@ -53,7 +53,7 @@ impl<S: Backing> Core<S> {
             unsafe { self.death(block) };
             return;
         }
-        self.numbers.exchanges_in.add(1);
+        self.numbers_of(class).exchanges.add(1);
         // SAFETY: the caller's block.
         unsafe { self.depot(class).push_block(&self.world().blocks, block) };
         self.settle(class);
@@ -117,7 +117,7 @@ impl<S: Backing> Core<S> {
         let bytes = backing.class_charge(class) * blocks as usize;
         self.ledger.wake(bytes, backing.policy());
         self.depot(class).note_wake(self.ledger.ticks());
-        self.numbers.exchanges_out.add(1);
+        self.numbers_of(class).exchanges.add(1);
         backing.note(Note::Wake {
             class: class as u8,
             blocks,

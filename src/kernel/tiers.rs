@@ -38,7 +38,7 @@ impl<S: Backing> Core<S> {
             None => {
                 // SAFETY: the caller holds a handle.
                 let block = unsafe { self.wake_block(class) }?;
-                self.class_numbers[class].takes.add(1);
+                self.numbers_of(class).takes.add(1);
                 block
             }
         };
@@ -78,7 +78,7 @@ impl<S: Backing> Core<S> {
         }
         // SAFETY: the magazine is ours and has one round at least.
         let block = unsafe { magazine.pop() }.and_then(|block| NonNull::new(block.cast_mut()));
-        self.class_numbers[class].takes.add(1);
+        self.numbers_of(class).takes.add(1);
         // SAFETY: the rest of it is ours still.
         unsafe { self.rest_magazine(class, magazine) };
         block
@@ -163,7 +163,7 @@ impl<S: Backing> Core<S> {
         }
         // SAFETY: as many rounds were set.
         unsafe { magazine.set_len(rounds) };
-        self.class_numbers[class].gives.add(u64::from(rounds));
+        self.numbers_of(class).gives.add(u64::from(rounds));
         // SAFETY: the magazine is ours, with its rounds.
         unsafe { self.rest_magazine(class, magazine) };
         true
@@ -494,8 +494,9 @@ unsafe fn abandon<S: Backing>(slot: &Slot<S>, cache: &Cache<S>) {
     let core = unsafe { cache.core() };
     // SAFETY: cores are arena cells, never unmapped, and an owned cache is bound to one.
     let core = unsafe { &*core };
-    for (class, numbers) in core.class_numbers.iter().enumerate() {
+    for class in 0..CLASSES {
         let (takes, gives) = cache.tallies(class);
+        let numbers = core.numbers_of(class);
         numbers.takes.add(takes);
         numbers.gives.add(gives);
     }

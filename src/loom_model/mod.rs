@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How the atomics of [`sync`] behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,9 @@ pub fn must_fail(name: &str, because: &str, f: impl Fn() + Send + Sync + 'static
 const CHILD: &str = "NDPOOL_MODEL_CHILD";
 /// The preemption bound of every model instead of its own: a number, or `none`.
 const BOUND: &str = "NDPOOL_MODEL_BOUND";
+/// Seconds after which the search of one mode ends, finished or not, and says which. Without it none
+/// ends before it is finished.
+const SECONDS: &str = "NDPOOL_MODEL_SECONDS";
 
 /// A model and its bounds.
 #[derive(Debug)]
@@ -181,8 +184,10 @@ impl<'a> Model<'a> {
         builder.max_branches = self.branches;
         builder.preemption_bound = self.preemptions;
         // Either would end an unfinished search as if it had passed.
-        builder.max_duration = None;
+        builder.max_duration = seconds_by_environment();
         builder.max_permutations = None;
+        builder.checkpoint_interval = 1_000;
+        let limit = builder.max_duration.unwrap_or(Duration::MAX);
         let start = Instant::now();
         MODE.set(mode);
         let count = Arc::clone(&executions);
@@ -194,13 +199,20 @@ impl<'a> Model<'a> {
         MODE.set(Mode::Plain);
         // Ordering: Relaxed - as above.
         let executions = executions.load(Ordering::Relaxed);
+        let took = start.elapsed();
+        let end = if took < limit { "" } else { ", UNFINISHED" };
         println!(
-            "{}: {mode:?}, {executions} executions, {:.2?}",
-            self.name,
-            start.elapsed()
+            "{}: {mode:?}, {executions} executions, {took:.2?}{end}",
+            self.name
         );
         executions
     }
+}
+
+fn seconds_by_environment() -> Option<Duration> {
+    let seconds = std::env::var(SECONDS).ok()?;
+    let seconds = seconds.parse().expect("NDPOOL_MODEL_SECONDS: a number");
+    Some(Duration::from_secs(seconds))
 }
 
 /// Whether exactly the expected outcomes were seen.
