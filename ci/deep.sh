@@ -11,39 +11,59 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 readonly FUZZ_SECONDS=${FUZZ_SECONDS:-600} STRESS_SECONDS=${STRESS_SECONDS:-300}
-readonly SHUTTLE_RUNS=${SHUTTLE_RUNS:-100000} MODEL_BOUND=${MODEL_BOUND:-4} MODEL_SECONDS=${MODEL_SECONDS:-120}
+readonly SHUTTLE_RUNS=${SHUTTLE_RUNS:-100000} MODEL_SECONDS=${MODEL_SECONDS:-120}
 readonly TARGET=x86_64-unknown-linux-gnu OUT=target/deep
 mkdir -p "$OUT"
+commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD || echo +)
 wanted=" $* "
+steps=0
 failed=()
 
 # step NAME COMMAND...: runs one step, keeps its output, tells its time and how it ended.
 step() {
-  local name=$1 began=$SECONDS verdict=passed
+  local name=$1 began=$SECONDS verdict=passed unfinished
   shift
   if [[ $wanted != "  " && $wanted != *" $name "* ]]; then return; fi
+  steps=$((steps + 1))
   if ! "$@" >"$OUT/$name.log" 2>&1; then
     verdict=FAILED
     failed+=("$name")
     tail -n 30 "$OUT/$name.log"
   fi
-  printf '%6d s  %-16s %s\n' $((SECONDS - began)) "$name" "$verdict" | tee -a "$OUT/steps.txt"
+  unfinished=$(grep -c UNFINISHED "$OUT/$name.log")
+  if ((unfinished > 0)); then verdict+=", $unfinished searches not finished"; fi
+  printf '%6d s  %s  %-16s %s\n' $((SECONDS - began)) "$commit" "$name" "$verdict" | tee -a "$OUT/steps.txt"
+}
+
+# Optimised, but with what the debug build checks.
+checked() {
+  CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true \
+    cargo test -p ndpool --release --target-dir target/checked "$@"
 }
 
 # Every model at this bound of preemptions, also those that are held to a lower one in `.ci/run`, each mode
-# for that long; the log says which were not finished.
+# for that long; the log says which searches were not finished.
 models() {
-  NDPOOL_MODEL_BOUND=$MODEL_BOUND NDPOOL_MODEL_SECONDS=$MODEL_SECONDS \
-    cargo test -p ndpool --release --features loom --test 'loom_*' -- --show-output
+  NDPOOL_MODEL_BOUND=$1 NDPOOL_MODEL_SECONDS=$MODEL_SECONDS \
+    checked --features loom --test 'loom_*' -- --show-output
 }
 
-shuttle() { NDPOOL_SHUTTLE_RUNS=$SHUTTLE_RUNS cargo test -p ndpool --release --test shuttle; }
+shuttle() { NDPOOL_SHUTTLE_RUNS=$SHUTTLE_RUNS checked --test shuttle; }
 
 mutants() { python3 ci/mutants.py --jobs 2 --report "$OUT/mutants.md"; }
 
 planted() { python3 ci/planted.py --fuzz --report "$OUT/planted.md"; }
 
-stress() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS cargo test -p ndpool --release --test stress; }
+stress() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS checked --test stress; }
+
+# Generations that end soon: blocks retire in masses on real threads.
+narrow() {
+  NDPOOL_STRESS_SECONDS=$STRESS_SECONDS RUSTFLAGS="--cfg ndpool_narrow" \
+    cargo test -p ndpool --release --target-dir target/narrow --test stress
+}
+
+# The long variants of the field cases.
+night() { NDPOOL_NIGHTLY=1 cargo test -p ndpool --release --test 'field_*' --test fork --test diagnosis; }
 
 # The whole suite, and then the stress for long, with AddressSanitizer and LeakSanitizer. Left out:
 # resident memory, which is the sanitizer's own there; faults that a test wants to see as a signal; tests
@@ -70,7 +90,7 @@ asan_poison() (
   cargo test -p ndpool --target "$TARGET" --target-dir target/asan --test asan --test quarantine
 )
 
-tsan() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS ci/tsan.sh stress pool reuse; }
+tsan() { NDPOOL_STRESS_SECONDS=$STRESS_SECONDS ci/tsan.sh stress pool reuse turns field_limits; }
 
 # New inputs go to fuzz/found/; the kept ones in fuzz/corpus/ are read.
 fuzz() {
@@ -84,9 +104,12 @@ fuzz() {
     -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=4096 -print_final_stats=1
 }
 
-step models models
+step models-3 models 3
+step models-4 models 4
 step shuttle shuttle
 step stress stress
+step narrow narrow
+step night night
 step asan asan
 step asan-poison asan_poison
 step tsan tsan
@@ -96,5 +119,9 @@ done
 step planted planted
 step mutants mutants
 
+if ((steps == 0)); then
+  echo "deep: no step of that name:$wanted" >&2
+  exit 2
+fi
 echo "deep: ${#failed[@]} steps failed${failed[*]:+: ${failed[*]}}; $SECONDS s"
 exit "${#failed[@]}"

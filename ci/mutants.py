@@ -12,6 +12,7 @@ sets how long it may take with one. --quick takes the planted bugs and a part of
 usage: ci/mutants.py [--only TEXT] [--models PATTERN] [--quick] [--jobs N] [--report FILE] [--list]
 """
 import argparse
+import datetime
 import json
 import os
 import pathlib
@@ -440,6 +441,11 @@ def campaign(items, benches, do, report):
     return [(item, done[index]) for index, item in enumerate(items)]
 
 
+def part_of_the_day():
+    """Where --quick begins: another one each day, so that all have their turn."""
+    return datetime.date.today().toordinal() % QUICK
+
+
 def explained(mutant):
     return EQUIVALENT.get((mutant.file, key(mutant)))
 
@@ -447,9 +453,9 @@ def explained(mutant):
 def verdict(mutant, killer):
     if killer == BROKEN:
         return BROKEN
-    if killer:
-        return f"killed by {killer}"
     reason = explained(mutant)
+    if killer:
+        return f"killed by {killer}" + (", though EQUIVALENT explains it" if reason else "")
     return f"equivalent: {reason}" if reason else "SURVIVES"
 
 
@@ -468,12 +474,14 @@ def main():
     if options.quick:
         planted = {bug[3] for bug in PLANTED}
         others = [m for m in chosen if m.what not in planted]
-        chosen = [m for m in chosen if m.what in planted] + others[::QUICK]
+        chosen = [m for m in chosen if m.what in planted] + others[part_of_the_day()::QUICK]
     if options.list:
         for mutant in chosen:
             print(mutant.file, "|", mutant.what)
         print(len(chosen), "mutants")
         return 0
+    for name in ["NDPOOL_MODEL_SECONDS", "NDPOOL_MODEL_BOUND"]:
+        os.environ.pop(name, None)  # An unfinished search would let mutants survive.
     start = time.time()
     benches = [Bench(pathlib.Path(options.work).resolve() / str(job)) for job in range(options.jobs)]
     binaries = sorted({binary for mutant in chosen for binary in MODELS[mutant.file]})

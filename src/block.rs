@@ -53,6 +53,7 @@ pub(crate) static NOTHING: Block = Block::immortal();
 
 static_assertions::const_assert_eq!(size_of::<Block>(), 64);
 static_assertions::const_assert_eq!(align_of::<Block>(), 64);
+static_assertions::const_assert_eq!(size_of::<crate::kernel::core::Store>(), 128);
 static_assertions::assert_impl_all!(Block: Send, Sync);
 
 /// A scope gives the memory of a block away: it is no leak of that scope.

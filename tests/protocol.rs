@@ -306,6 +306,13 @@ fn check_edges(document: &str, comments: &[Comment]) -> Result<(), String> {
             }
         }
     }
+    for comment in comments {
+        let (place, line) = (&comment.place, comment.line);
+        let is_weak = comment.names.iter().all(|name| name == "Relaxed");
+        if !is_weak && comment.edges.is_empty() {
+            return Err(format!("{place}, line {line}: strong, but names no edge"));
+        }
+    }
     Ok(())
 }
 
@@ -485,6 +492,13 @@ fn a_comment_without_reason_or_atomic_is_found() {
         ["self.0.swap(1, Ordering::Release);", "self.0.clear();"],
     );
     assert!(fault.contains("without an atomic"), "{fault}");
+}
+
+#[test]
+fn a_strong_ordering_without_its_edge_is_found() {
+    let more = "// Ordering: AcqRel - to be sure.\nself.0.swap(2, Ordering::AcqRel);\n    }\n\n    fn take";
+    let fault = planted(SAME, ["}\n\n    fn take", more]);
+    assert!(fault.contains("names no edge"), "{fault}");
 }
 
 #[test]

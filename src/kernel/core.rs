@@ -85,7 +85,7 @@ pub struct Core<S: Backing> {
 /// cache lines, and no other class does: each of them is a way to another core and back.
 #[derive(Debug)]
 #[repr(C, align(128))]
-struct Store {
+pub struct Store {
     depot: Depot,
     numbers: ClassNumbers,
 }

@@ -49,7 +49,7 @@ impl Charged {
     }
 }
 
-/// The ledger. What an exchange with the depot touches is the first cache line, and nothing else is on it.
+/// The ledger. All that births and exchanges with the depot touch lies on its first cache line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Ledger {
