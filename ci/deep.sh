@@ -68,13 +68,13 @@ night() { NDPOOL_NIGHTLY=1 cargo test -p ndpool --release --test 'field_*' --tes
 # The whole suite, and then the stress for long, with AddressSanitizer and LeakSanitizer. Left out:
 # resident memory, which is the sanitizer's own there; faults that a test wants to see as a signal; tests
 # that call cargo; one that reinterprets a part of a block whose layout the sanitizer knows. Its allocator
-# refuses no impossible size by itself, and has a stride of its own. Shuttle, the suite for allocators
-# before a broken one, and a contender of the replay's tests leak on purpose.
+# refuses no impossible size by itself, and has a stride of its own. Shuttle, and the suite for allocators
+# before a broken one, leak on purpose.
 asan() (
   export RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
   export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
   export LSAN_OPTIONS=suppressions=$PWD/$OUT/lsan.supp CARGO_PROFILE_TEST_DEBUG=line-tables-only
-  printf 'leak:%s\n' shuttle_engine hostile::Broken OneForAll >"$OUT/lsan.supp"
+  printf 'leak:%s\n' shuttle_engine hostile::Broken >"$OUT/lsan.supp"
   local -a under=(-p ndpool --target "$TARGET" --target-dir target/asan --features allocator-api2,ndarray)
   cargo test --no-fail-fast "${under[@]}" --lib --tests -- \
     --skip resident --skip a_burst_goes_back --skip one_trim_empties --skip past_the_end \

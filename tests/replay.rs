@@ -195,7 +195,7 @@ struct Alias {
     bytes: usize,
 }
 
-// SAFETY: the memory is leaked, and the traces below have one thread.
+// SAFETY: the traces below have one thread.
 unsafe impl Sync for OneForAll {}
 // SAFETY: as above.
 unsafe impl Send for Alias {}
@@ -208,6 +208,14 @@ impl OneForAll {
             bytes,
             dirt,
         }
+    }
+}
+
+impl Drop for OneForAll {
+    fn drop(&mut self) {
+        let memory = std::ptr::slice_from_raw_parts_mut(self.memory, self.bytes);
+        // SAFETY: leaked by `new`, and a replay has dropped its blocks when it returns.
+        drop(unsafe { Box::from_raw(memory) });
     }
 }
 
@@ -237,8 +245,8 @@ impl Contender for OneForAll {
 
 impl Block for Alias {
     fn payload(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the memory is leaked and long enough, and no other slice of it is used while
-        // this one is.
+        // SAFETY: the memory is there until the contender goes and long enough, and no other slice
+        // of it is used while this one is.
         unsafe { slice::from_raw_parts_mut(self.memory.cast(), self.bytes) }
     }
 }
