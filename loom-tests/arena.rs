@@ -38,6 +38,27 @@ fn claim(arena: &Arena<Counter>) -> u32 {
     index
 }
 
+/// One cell is left for two threads: one has it, the other a refusal.
+#[test]
+fn two_threads_claim_the_last_cell() {
+    check(
+        "two_threads_claim_the_last_cell",
+        &["main", "other"],
+        || {
+            let arena = Arc::new(Arena::new());
+            (0..3).for_each(|index| assert_eq!(claim(&arena), index));
+            let last = |arena: &Arena<Counter>| arena.claim().ok().map(|(index, _)| index);
+            let other = spawn(&arena, last);
+            let main = last(&arena);
+            match (main, other.join().unwrap()) {
+                (Some(3), None) => outcome("main"),
+                (None, Some(3)) => outcome("other"),
+                both => panic!("claimed {both:?}"),
+            }
+        },
+    );
+}
+
 #[test]
 fn two_threads_claim_the_first_cells() {
     check(
