@@ -287,7 +287,7 @@ impl Player<'_> {
                 let closed = std::mem::replace(&mut self.pool, (self.build)());
                 // The others end as soon as their buffers are home, and their cores serve again.
                 self.closes += 1;
-                if self.closes % 2 == 0 {
+                if self.closes.is_multiple_of(2) {
                     lock(&self.board.closed).push(closed);
                 }
             }
