@@ -3,7 +3,7 @@
 #![cfg(feature = "ndarray")]
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
@@ -485,9 +485,8 @@ fn arrays_in_thread_locals_go_home_when_their_thread_exits() {
 #[test]
 fn the_limit_holds_under_concurrent_arrays() {
     let pool = Pool::builder().limit(4 << 20).build();
-    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        for _ in 0..3 {
+        let work = |_| {
             scope.spawn(|| {
                 for round in 0..2000usize {
                     let kept = pool.try_zeros::<f32, _>((1 + round * 37 % 300, 1000));
@@ -495,10 +494,10 @@ fn the_limit_holds_under_concurrent_arrays() {
                         assert_eq!(array[(0, 999)], 0.0);
                     }
                 }
-                stop.store(true, Ordering::Relaxed);
-            });
-        }
-        while !stop.load(Ordering::Relaxed) {
+            })
+        };
+        let workers: Vec<_> = (0..3).map(work).collect();
+        while !workers.iter().all(|worker| worker.is_finished()) {
             assert!(pool.stats().held_bytes <= 4 << 20);
         }
     });

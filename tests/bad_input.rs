@@ -12,7 +12,7 @@ use ndpool::source::{Faulty, Memory, Os, Source};
 use ndpool::{AllocError, AllocErrorKind, Buffer, Pool, SharedBuffer, ViewError};
 
 mod field;
-use field::{Watched, at_once, watched};
+use field::{Stop, Watched, at_once, watched};
 
 const MOST: usize = isize::MAX as usize;
 
@@ -190,13 +190,13 @@ fn giants_beside_ordinary_requests_fail_alone() {
     let done = AtomicBool::new(false);
     at_once(3, |id| {
         if id == 0 {
+            let _stop = Stop(&done);
             for round in 0..500 {
                 let held: Vec<_> = (0..4)
                     .map(|n| pool.zeroed::<u8>((round % 8 + n + 1) << 18).unwrap())
                     .collect();
                 drop(held);
             }
-            done.store(true, Ordering::Relaxed);
         }
         while id > 0 && !done.load(Ordering::Relaxed) {
             assert!(pool.allocate::<u8>(MOST / 2).is_err());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ndpool::{Buffer, Pool};
 
 mod field;
-use field::{alone, eventually, resident};
+use field::{Stop, alone, eventually, resident};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -173,6 +173,7 @@ fn a_busy_owner_flushes() {
     let (pool, source) = field::watched();
     let (ready, stop) = (Barrier::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
+        let stopping = Stop(&stop);
         let owner = scope.spawn(|| {
             drop((0..20).map(|_| touched(&pool, 3_000)).collect::<Vec<_>>());
             ready.wait();
@@ -191,7 +192,7 @@ fn a_busy_owner_flushes() {
             );
             eventually("the owner has flushed", || source.live() <= 1);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         owner.join().unwrap();
     });
     pool.audit().unwrap();

@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ndpool::kernel::state::{Released, State};
@@ -13,7 +13,7 @@ use ndpool::source::{Faulty, Os};
 use ndpool::{AllocErrorKind, Buffer, Handle, Pool, SharedBuffer, StaleReason, Token};
 
 mod field;
-use field::{at_once, rounds, watched, within};
+use field::{Stop, at_once, rounds, watched, within};
 
 /// F16: one owner; a retain (an upgrade) races two releases of it. Exactly one release succeeds,
 /// and the memory goes back once: when the retain lost, with the release; when it won, with it.
@@ -69,9 +69,10 @@ fn stale_retains_never_touch_a_later_owner_f18() {
     let (pool, source) = watched();
     let stale = pool.filled(8, 1u64).unwrap().share().handle();
     assert!(stale.is_released());
-    let done = AtomicUsize::new(0);
+    let done = AtomicBool::new(false);
     at_once(2, |id| {
         if id == 0 {
+            let _stop = Stop(&done);
             for round in 0..rounds(200_000, 10_000_000) {
                 let shared = pool.filled(8, round).unwrap().share();
                 debug_assert_eq!(shared.owners(), 1);
@@ -80,9 +81,8 @@ fn stale_retains_never_touch_a_later_owner_f18() {
                 let unique = second.try_unique().expect("nobody else owns it");
                 assert_eq!(unique[7], round);
             }
-            done.store(1, Ordering::Relaxed);
         } else {
-            while done.load(Ordering::Relaxed) == 0 {
+            while !done.load(Ordering::Relaxed) {
                 for _ in 0..100 {
                     let error = stale.upgrade::<u64>().unwrap_err();
                     assert_eq!(error.reason, StaleReason::Gone);

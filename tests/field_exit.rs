@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ndpool::{AuditError, Buffer, Pool, SharedBuffer};
 
 mod field;
-use field::{Watched, at_once, rounds, stamp_once, watched, within};
+use field::{Stop, Watched, at_once, rounds, stamp_once, watched, within};
 
 const SCENE: &str = "NDPOOL_TEST_EXIT_SCENE";
 
@@ -186,6 +186,7 @@ fn the_cap_is_hard_under_sixteen_givers_f99() {
         .build();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let stop = Stop(&done);
         let watcher = scope.spawn(|| {
             let mut most = 0;
             while !done.load(Ordering::Relaxed) {
@@ -202,7 +203,7 @@ fn the_cap_is_hard_under_sixteen_givers_f99() {
                 drop(burst);
             }
         });
-        done.store(true, Ordering::Relaxed);
+        drop(stop);
         let most = watcher.join().unwrap();
         assert!(most <= CAP, "{most} bytes rested");
     });

@@ -10,7 +10,7 @@ use std::thread;
 use ndpool::{Buffer, Pool, class};
 
 mod field;
-use field::{rounds, stamp_once, watched};
+use field::{Stop, rounds, stamp_once, watched};
 
 /// What a child does: takes a buffer of every class up to 1 MiB, writes it, and gives it back;
 /// shares one, trims. Its exit code says how it went; a hang ends by the alarm.
@@ -49,6 +49,7 @@ fn forks(count: u64, pool: &Pool, work: impl Fn(u64) + Sync) {
     let done = AtomicBool::new(false);
     let inherited = pool.filled(100, 42u64).unwrap();
     thread::scope(|scope| {
+        let _stop = Stop(&done);
         for id in 1..=4 {
             let (work, done) = (&work, &done);
             scope.spawn(move || {
@@ -73,7 +74,6 @@ fn forks(count: u64, pool: &Pool, work: impl Fn(u64) + Sync) {
                 (pid > 0 && waited == pid, status)
             })
             .collect();
-        done.store(true, Ordering::Relaxed);
         for (round, &(waited, status)) in statuses.iter().enumerate() {
             assert!(waited, "fork {round}");
             assert!(

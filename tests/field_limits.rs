@@ -14,7 +14,7 @@ use ndpool::source::{Faulty, Heap, Mmap, Os, Source};
 use ndpool::{AllocError, AllocErrorKind, Buffer, BufferAllocator, Pool, PoolBuilder};
 
 mod field;
-use field::{Watched, alone, at_once, rounds, stamp_once, within};
+use field::{Stop, Watched, alone, at_once, rounds, stamp_once, within};
 
 #[path = "trace_generators/random.rs"]
 mod random;
@@ -169,6 +169,7 @@ fn two_trimmers_beside_allocations_at_the_limit_refuse_nothing() {
     let pool = builder.reuse_classes(0).build();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -186,7 +187,6 @@ fn two_trimmers_beside_allocations_at_the_limit_refuse_nothing() {
                 }
             }
         });
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(source.highest_bytes() <= 5 * EACH as i64);
 }
@@ -433,6 +433,7 @@ fn trims_beside_eight_threads_at_the_limit_lose_nothing_f75() {
         let pool = builder.build();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _stop = Stop(&stop);
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     pool.trim();
@@ -447,7 +448,6 @@ fn trims_beside_eight_threads_at_the_limit_lose_nothing_f75() {
                     stamp_once(&pool, len, n * 8 + id as u64 + 1, n % 64 == 0);
                 }
             });
-            stop.store(true, Ordering::Relaxed);
         });
         assert!(source.highest_bytes() <= 2 * MIB as i64);
         pool.audit().unwrap();

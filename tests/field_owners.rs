@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,11 @@ use ndpool::kernel::stack::IndexStack;
 use ndpool::{Pool, SharedBuffer, StaleReason, Token};
 
 mod field;
-use field::{Watched, at_once, is_nightly, rounds, stamp_once, watched};
+use field::{Stop, Watched, at_once, is_nightly, rounds, stamp_once, watched};
+
+#[path = "trace_generators/random.rs"]
+mod random;
+use random::Random;
 
 /// F1: four threads, a pool that keeps four buffers, 40,000 acquires, an owner stamp swapped in and
 /// out. (Send and Sync are asserted in `bounds.rs`.)
@@ -59,25 +63,40 @@ fn sixteen_threads_never_share_a_buffer_f2() {
     }
 }
 
-/// F3: magazines of one round, and none at all, send every operation to the global stack, where an
-/// untagged one would show its ABA.
+/// F3: magazines of one round, and none at all, send operations to the global stack, where an untagged
+/// one would show its ABA. A cache keeps two blocks at most, and three are held at a time.
 #[test]
 fn magazines_of_one_round_hide_nothing_f3() {
-    // Above half of what a magazine may hold in bytes it has one round.
-    for (words, budget) in [(40 << 10, 8 << 20), (8, 0)] {
+    const WORDS: usize = 8;
+    const THREADS: usize = 8;
+    let charge = {
+        let pool = Pool::builder().source(Watched::new()).build();
+        let _buffer = pool.filled(WORDS, 0u64).unwrap();
+        pool.ledger().2
+    };
+    for room in [0, 1] {
         let source = Watched::new();
         let pool = Pool::builder()
             .source(Arc::clone(&source))
-            .cache_budget(budget)
+            // A class is charged for the loaded magazine, the previous one, and one in flight.
+            .cache_budget(3 * room * charge)
             .build();
-        at_once(8, |id| {
-            for round in 0..rounds(4_000, 1_000_000) {
-                // Two at a time, so that blocks change their order in the stack.
-                let second = pool.allocate::<u64>(words).unwrap();
-                stamp_once(&pool, words, id as u64 + 1, round % 128 == 0);
-                drop(second);
+        let four: Vec<_> = (0..4).map(|_| pool.filled(WORDS, 0u64).unwrap()).collect();
+        drop(four);
+        let audit = pool.audit().unwrap();
+        let cached = 2 * room as u64;
+        assert_eq!((audit.cached, audit.depot), (cached, 4 - cached));
+        let rounds = rounds(4_000, 1_000_000);
+        at_once(THREADS, |id| {
+            for round in 0..rounds {
+                // Others beside it, so that blocks change their order in the stack.
+                let others = [0, 1].map(|_| pool.allocate::<u64>(WORDS).unwrap());
+                stamp_once(&pool, WORDS, id as u64 + 1, round % 128 == 0);
+                drop(others);
             }
         });
+        let stats = pool.stats();
+        assert!(stats.exchanges >= THREADS as u64 * rounds, "{stats}");
         pool.trim();
         assert_eq!(source.live(), 0);
     }
@@ -93,31 +112,37 @@ impl Cell for Held {
     }
 }
 
+/// An arena of `items` claimed cells, and their indices.
+fn cells(items: usize) -> (Arena<Held>, Vec<u32>) {
+    let arena = Arena::new();
+    let indices = (0..items).map(|_| arena.claim().unwrap().0).collect();
+    (arena, indices)
+}
+
 /// F7: every item that goes into the depot's stack comes out exactly once, while threads push and
 /// pop at once. (The stack has no index that could wrap; what wraps there is a tag of 40 bits and
 /// more, which a model narrows: see `loom-tests`.)
 #[test]
 fn every_item_comes_out_of_the_stack_exactly_once_f7() {
-    const ITEMS: u32 = 64;
-    let arena: Arena<Held> = Arena::new();
+    const ITEMS: usize = 64;
+    const THREADS: usize = 8;
+    let (arena, indices) = cells(ITEMS);
     let stack = IndexStack::new();
-    // The oracle: the same items through crossbeam's queue, at the same places of the program.
-    let oracle = ArrayQueue::new(ITEMS as usize);
-    for _ in 0..ITEMS {
-        let (index, _) = arena.claim().unwrap();
-        stack.push(&arena, index);
-        oracle.push(index).unwrap();
-    }
-    at_once(8, |id| {
+    // Pops of each item less its pushes by the threads.
+    let balances: Vec<AtomicI64> = indices.iter().map(|_| AtomicI64::new(0)).collect();
+    indices.iter().for_each(|&index| stack.push(&arena, index));
+    let counts = at_once(THREADS, |id| {
         let mut held = Vec::new();
+        let (mut pops, mut pushes) = (0u64, 0u64);
         for round in 0..rounds(20_000, 2_000_000) {
             for _ in 0..=(round as usize + id) % 5 {
-                if let Some(index) = stack.pop(&arena) {
-                    let before = arena.at(index).0.swap(id as u32 + 1, Ordering::Relaxed);
-                    assert_eq!(before, 0, "item {index} popped twice");
-                    held.push(index);
-                }
-                oracle.pop().map(|item| oracle.push(item));
+                // The threads hold 40 at most.
+                let index = stack.pop(&arena).expect("24 items at least are in");
+                let before = arena.at(index).0.swap(id as u32 + 1, Ordering::Relaxed);
+                assert_eq!(before, 0, "item {index} popped twice");
+                balances[index as usize].fetch_add(1, Ordering::Relaxed);
+                held.push(index);
+                pops += 1;
             }
             if round % 97 == 0 {
                 thread::yield_now();
@@ -125,14 +150,76 @@ fn every_item_comes_out_of_the_stack_exactly_once_f7() {
             for index in held.drain(..) {
                 let before = arena.at(index).0.swap(0, Ordering::Relaxed);
                 assert_eq!(before, id as u32 + 1, "item {index} changed hands");
+                balances[index as usize].fetch_sub(1, Ordering::Relaxed);
                 stack.push(&arena, index);
+                pushes += 1;
             }
         }
+        (pops, pushes)
     });
-    let left: HashSet<u32> = std::iter::from_fn(|| stack.pop(&arena)).collect();
-    let expected: HashSet<u32> = std::iter::from_fn(|| oracle.pop()).collect();
-    assert_eq!(left, expected, "an item was lost");
-    assert_eq!(left.len(), ITEMS as usize);
+    for (pops, pushes) in counts {
+        assert!(pops > 0 && pops == pushes);
+    }
+    assert!(balances.iter().all(|n| n.load(Ordering::Relaxed) == 0));
+    let mut left: Vec<u32> = std::iter::from_fn(|| stack.pop(&arena)).collect();
+    left.sort_unstable();
+    assert_eq!(left, indices, "an item was lost or doubled");
+}
+
+/// On one thread the stack answers each push and pop as a vector does, whatever the program.
+#[test]
+fn the_stack_is_a_vector_to_one_thread() {
+    const ITEMS: usize = 16;
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let (arena, mut out) = cells(ITEMS);
+        let (stack, mut oracle) = (IndexStack::new(), Vec::new());
+        for _ in 0..500 {
+            if !out.is_empty() && random.below(2) == 0 {
+                let index = out.swap_remove(random.below(out.len()));
+                stack.push(&arena, index);
+                oracle.push(index);
+            } else {
+                let popped = stack.pop(&arena);
+                assert_eq!(popped, oracle.pop(), "seed {seed}");
+                out.extend(popped);
+            }
+            assert_eq!(stack.is_empty_estimate(), oracle.is_empty());
+        }
+    }
+}
+
+/// Threads that push what is theirs and pop what comes get out of the stack what they get out of
+/// crossbeam's queue: each item once, by whomever.
+#[test]
+fn the_stack_hands_on_what_crossbeams_queue_hands_on() {
+    const EACH: usize = 128;
+    const THREADS: usize = 8;
+    for round in 0..rounds(50, 5_000) as usize {
+        let (arena, indices) = cells(EACH * THREADS);
+        let stack = IndexStack::new();
+        let queue = ArrayQueue::new(indices.len());
+        let taken = at_once(THREADS, |id| {
+            let (mut of_stack, mut of_queue) = (Vec::new(), Vec::new());
+            for (n, &index) in indices[id * EACH..][..EACH].iter().enumerate() {
+                stack.push(&arena, index);
+                queue.push(index).unwrap();
+                if (n + id + round) % 3 > 0 {
+                    of_stack.extend(stack.pop(&arena));
+                    of_queue.extend(queue.pop());
+                }
+            }
+            (of_stack, of_queue)
+        });
+        let (mut of_stack, mut of_queue): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+        of_stack.push(std::iter::from_fn(|| stack.pop(&arena)).collect());
+        of_queue.push(std::iter::from_fn(|| queue.pop()).collect());
+        let [mut of_stack, mut of_queue] = [of_stack.concat(), of_queue.concat()];
+        of_stack.sort_unstable();
+        of_queue.sort_unstable();
+        assert_eq!(of_stack, of_queue, "round {round}");
+        assert_eq!(of_stack, indices, "round {round}");
+    }
 }
 
 /// F8: a pool is closed and dropped while other threads take from its tiers: nothing is used after
@@ -278,6 +365,7 @@ fn looking_at_numbers_during_churn_never_underflows_f9() {
     let (pool, _source) = watched();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _stop = Stop(&done);
         let churn: Vec<_> = (1..=8)
             .map(|id| {
                 let pool = &pool;
@@ -303,7 +391,6 @@ fn looking_at_numbers_during_churn_never_underflows_f9() {
         for thread in churn {
             thread.join().unwrap();
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ndpool::{Pool, abandoned_caches};
 
 mod field;
-use field::{alone, rounds};
+use field::{Stop, alone, rounds};
 
 /// How a child ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,15 +69,6 @@ fn ages_by_itself(pool: &Pool) -> i32 {
         thread::sleep(Duration::from_millis(5));
     }
     0
-}
-
-/// Sets the flag when it goes, also by a panic: else the threads that look at it would never end.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Four threads that take and drop in many classes until told to stop, while `f` runs.

@@ -1,5 +1,6 @@
 //! Random programs on real threads, with ownership stamps, over pools that are wide and narrow;
-//! two seconds by default. `NDPOOL_STRESS_SECONDS` makes it longer, `NDPOOL_STRESS_SEED` others.
+//! two seconds by default. `NDPOOL_STRESS_SECONDS` makes it longer, `NDPOOL_STRESS_SEED` others;
+//! with `--cfg ndpool_narrow` control blocks retire after a few lives.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use ndpool::{Buffer, Pool, PoolBuilder};
 mod targets;
 
 use targets::source::Watched;
-use targets::threads::{Op, configured, play};
+use targets::threads::{Op, configured, play, strict};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
@@ -48,7 +49,7 @@ fn random_programs_find_their_own_stamps() {
     while Instant::now() < end {
         let threads = 2 + next(&mut state) as usize % 5;
         let programs: Vec<_> = (0..threads).map(|_| drawn(&mut state, 300)).collect();
-        play(&programs, 3, configured(rounds as u8));
+        play(&programs, 3, &|| configured(rounds as u8));
         rounds += 1;
     }
     println!("{rounds} rounds");
@@ -115,13 +116,13 @@ fn narrow_pools_have_the_room_that_they_say() {
 }
 
 /// Threads that meet at the same few buffers, in magazines and depots of none, one, two, and all
-/// that they have room for by default.
+/// that they have room for by default; with the floor of the promise, and without.
 #[test]
 fn random_programs_on_narrow_pools_find_their_own_stamps() {
     let mut state = number("NDPOOL_STRESS_SEED", 2);
     let end = Instant::now() + Duration::from_secs(number("NDPOOL_STRESS_SECONDS", 2));
     let mut rounds = 0;
-    while rounds < ROOMS.len() * ROOMS.len() || Instant::now() < end {
+    while rounds < 2 * ROOMS.len() * ROOMS.len() || Instant::now() < end {
         let threads = 2 + next(&mut state) as usize % 3;
         let programs: Vec<Vec<Op>> = (0..threads)
             .map(|_| {
@@ -136,8 +137,80 @@ fn random_programs_on_narrow_pools_find_their_own_stamps() {
             })
             .collect();
         let (magazine, depot) = (ROOMS[rounds % 4], ROOMS[rounds / 4 % 4]);
-        play(&programs, 3, narrow(threads, magazine, depot));
+        let promise: fn(PoolBuilder) -> PoolBuilder = match rounds / 16 % 2 {
+            0 => |wide| wide,
+            _ => strict,
+        };
+        play(&programs, 3, &|| promise(narrow(threads, magazine, depot)));
         rounds += 1;
     }
     println!("{rounds} rounds");
+}
+
+/// Programs that trim, age and close nothing, on pools without a floor and without a cap: what dies of
+/// their blocks makes room for a birth.
+#[test]
+fn births_evict_what_rests_under_the_promise_and_at_the_limit() {
+    let mut state = number("NDPOOL_STRESS_SEED", 3);
+    let end = Instant::now() + Duration::from_secs(number("NDPOOL_STRESS_SECONDS", 2));
+    // The first is out of reach: there the promise evicts.
+    const LIMITS: [usize; 3] = [256 << 20, 96 << 10, 384 << 10];
+    let (mut evicted, mut refused) = ([0; LIMITS.len()], [0; LIMITS.len()]);
+    let mut rounds = 0;
+    while rounds < 4 * LIMITS.len() || Instant::now() < end {
+        let threads = 2 + next(&mut state) as usize % 4;
+        let programs: Vec<Vec<Op>> = (0..threads)
+            .map(|_| {
+                let drawn = drawn(&mut state, 300).into_iter();
+                let mut size = || next(&mut state) as u8;
+                drawn
+                    .map(|op| match op {
+                        Op::Lease(_) | Op::Trim => Op::Take(size()),
+                        Op::Redeem(with) => Op::Drop(with),
+                        Op::Age | Op::Close => Op::Drop(size()),
+                        other => other,
+                    })
+                    .collect()
+            })
+            .collect();
+        let limit = rounds % LIMITS.len();
+        // No cap, caches that keep magazines, nothing, and berths beyond their budget.
+        let budget = [8 << 20, 0, 4096, 64 << 10][rounds / LIMITS.len() % 4];
+        let played = play(&programs, 3, &|| {
+            strict(Pool::builder().cache_budget(budget))
+                .limit(LIMITS[limit])
+                .interval(Duration::from_secs(3600))
+        });
+        let stats = played.stats;
+        // At the limit an allocation trims before it is refused.
+        assert!(limit > 0 || stats.trims == 0, "{stats}");
+        assert!(stats.peak_held_bytes <= LIMITS[limit], "{stats}");
+        evicted[limit] += stats.deaths;
+        refused[limit] += played.refused;
+        rounds += 1;
+    }
+    println!("{rounds} rounds, {evicted:?} evicted, {refused:?} refused");
+    assert!(evicted.iter().all(|&blocks| blocks > 0), "{evicted:?}");
+    assert_eq!(refused[0], 0, "refused below the limit");
+    assert!(refused[1] > 0, "the limit was out of reach");
+}
+
+/// A control block retires at its last generation, which comes soon under `--cfg ndpool_narrow`, and
+/// takes four thousand million shares without it.
+#[test]
+fn control_blocks_retire_at_their_last_generation() {
+    let mut state = number("NDPOOL_STRESS_SEED", 4);
+    let mut retired = 0;
+    for with in 0..16 {
+        let programs: Vec<Vec<Op>> = (0..4)
+            .map(|_| {
+                let drawn = drawn(&mut state, 300).into_iter();
+                // All that happens is counted by the first pool.
+                drawn.filter(|op| !matches!(op, Op::Close)).collect()
+            })
+            .collect();
+        retired += play(&programs, 3, &|| configured(with << 2)).stats.retired;
+    }
+    println!("{retired} retired");
+    assert_eq!(retired > 0, cfg!(ndpool_narrow), "{retired} retired");
 }

@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 mod trace;
 use trace::{Record, Trace};
 
+mod field;
+use field::Stop;
+
 /// A pool whose every event is asked for, and that never ages by itself.
 fn recorded(timeline: Timeline) -> PoolBuilder {
     Pool::builder()
@@ -281,6 +284,7 @@ fn recordings_made_while_threads_work_lose_and_repeat_nothing() {
     let pool = recorded(Timeline::new(1 << 18).operations(true)).build();
     let done = AtomicBool::new(false);
     let recordings = thread::scope(|scope| {
+        let stop = Stop(&done);
         let workers: Vec<_> = (0..3)
             .map(|id| {
                 let pool = &pool;
@@ -302,7 +306,7 @@ fn recordings_made_while_threads_work_lose_and_repeat_nothing() {
         workers
             .into_iter()
             .for_each(|worker| worker.join().unwrap());
-        done.store(true, Ordering::Relaxed);
+        drop(stop);
         reader.join().unwrap()
     });
     pool.audit().unwrap();

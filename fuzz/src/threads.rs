@@ -6,7 +6,8 @@ use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use arbitrary::{Arbitrary, Unstructured};
-use ndpool::{Buffer, Handle, Pool, PoolBuilder, SharedBuffer, Token};
+use ndpool::{AllocErrorKind, AuditError, Buffer, Handle, Pool, PoolBuilder};
+use ndpool::{SharedBuffer, Stats, Token};
 
 use super::source::Watched;
 
@@ -39,6 +40,10 @@ pub enum Op {
     Redeem(u8),
     /// Trims the pool.
     Trim,
+    /// Ages the pool.
+    Age,
+    /// Audits the pool, which is not quiet.
+    Audit,
     /// Closes the pool, and goes on with a new one that only this thread has.
     Close,
 }
@@ -50,6 +55,8 @@ struct Board {
     shares: Mutex<Vec<Share>>,
     handles: Mutex<Vec<(Handle, u64)>>,
     tokens: Mutex<Vec<(Token, u64)>>,
+    /// Closed pools that are looked at in the end.
+    closed: Mutex<Vec<Pool>>,
     stamps: AtomicU64,
 }
 
@@ -97,35 +104,65 @@ pub fn run(input: &[u8]) {
             break;
         }
     }
-    play(&programs, u32::from(shape >> 6), configured(shape >> 2));
+    let again = u32::from(shape >> 6);
+    play(&programs, again, &|| configured(shape >> 2));
 }
 
 /// A pool whose caches, depot and limit are narrow or wide.
 pub fn configured(with: u8) -> PoolBuilder {
-    Pool::builder()
+    let builder = Pool::builder()
         .cache_budget([8 << 20, 0, 512, 4096][usize::from(with & 3)])
-        .cap([usize::MAX, 0, 8192, usize::MAX][usize::from(with >> 2 & 3)])
-        .limit(256 << 20)
+        .cap([usize::MAX, 0, 8192, usize::MAX][usize::from(with >> 2 & 3)]);
+    match with >> 4 & 3 {
+        0 => builder.limit(256 << 20),
+        1 => strict(builder).limit(256 << 20),
+        2 => strict(builder).limit(96 << 10),
+        _ => strict(builder).limit(384 << 10),
+    }
+}
+
+/// The footprint promise in its strict form: what a program holds is far below the default floor, and
+/// without it births have to make room.
+pub fn strict(builder: PoolBuilder) -> PoolBuilder {
+    builder.floor(0).slack(0.05).window(64)
+}
+
+/// How the first pool of a run was left.
+#[allow(dead_code)]
+pub struct Played {
+    /// Its numbers, all threads gone.
+    pub stats: Stats,
+    /// Allocations that a limit refused, of all pools.
+    pub refused: u64,
 }
 
 /// Runs one program a thread, `1 + again` times, over one pool to begin with.
 ///
 /// # Panics
-/// If a stamp is not its owner's, or memory is left at the source at the end.
-pub fn play(programs: &[Vec<Op>], again: u32, builder: PoolBuilder) {
+/// If a stamp is not its owner's, books do not balance, an allocation fails but for a limit, or memory
+/// is left at the source at the end.
+pub fn play(
+    programs: &[Vec<Op>],
+    again: u32,
+    builder: &(dyn Fn() -> PoolBuilder + Sync),
+) -> Played {
     let source = Arc::new(Watched::default());
-    let pool = builder.source(Arc::clone(&source)).build();
+    let build = || builder().source(Arc::clone(&source)).build();
+    let pool = build();
     let board = Board::default();
     let start = Barrier::new(programs.len());
-    thread::scope(|scope| {
+    // Each with how many allocations were refused.
+    let ended: Vec<(Pool, u64)> = thread::scope(|scope| {
         let play = |ops: &Vec<Op>| {
-            let (pool, board, start, source) = (pool.clone(), &board, &start, &source);
+            let (pool, board, start, build) = (pool.clone(), &board, &start, &build);
             let ops = ops.clone();
             scope.spawn(move || {
                 let mut player = Player {
                     board,
                     pool,
-                    source,
+                    build,
+                    refused: 0,
+                    closes: 0,
                     buffers: Vec::new(),
                     shares: Vec::new(),
                 };
@@ -134,17 +171,24 @@ pub fn play(programs: &[Vec<Op>], again: u32, builder: PoolBuilder) {
                     ops.iter().for_each(|&op| player.step(op));
                 }
                 player.check();
+                (player.pool, player.refused)
             })
         };
         // Joined by hand: a scope alone does not wait for thread-local destructors, by which caches
         // go home.
         let players: Vec<_> = programs.iter().map(play).collect();
-        for player in players {
-            player.join().expect("a player that ends");
-        }
+        let join =
+            |player: thread::ScopedJoinHandle<'_, _>| player.join().expect("a player that ends");
+        players.into_iter().map(join).collect()
     });
-    pool.audit().expect("the books balance");
-    drop(pool);
+    let refused = ended.iter().map(|(_, refused)| refused).sum();
+    let pools = ended.iter().map(|(pool, _)| pool);
+    for pool in pools.chain(&*lock(&board.closed)).chain([&pool]) {
+        pool.audit().expect("the books balance");
+    }
+    let stats = pool.stats();
+    drop((pool, ended));
+    lock(&board.closed).clear();
     for Stamped { buffer, stamp } in lock(&board.buffers).drain(..) {
         verify(&buffer, stamp);
     }
@@ -160,12 +204,16 @@ pub fn play(programs: &[Vec<Op>], again: u32, builder: PoolBuilder) {
         assert!(handle.is_released(), "a handle lives on without owners");
     }
     assert_eq!(source.blocks(), 0, "blocks leaked");
+    Played { stats, refused }
 }
 
 struct Player<'a> {
     board: &'a Board,
     pool: Pool,
-    source: &'a Arc<Watched>,
+    /// A pool like the first.
+    build: &'a (dyn Fn() -> Pool + Sync),
+    refused: u64,
+    closes: u32,
     buffers: Vec<Stamped>,
     shares: Vec<Share>,
 }
@@ -190,8 +238,12 @@ impl Player<'_> {
             Op::Take(size) => {
                 let len = [8, 8, 16, 60, 600, 3000][usize::from(size) % 6];
                 let stamp = self.stamp();
-                if let Ok(buffer) = self.pool.filled(len, stamp) {
-                    self.buffers.push(Stamped { buffer, stamp });
+                match self.pool.filled(len, stamp) {
+                    Ok(buffer) => self.buffers.push(Stamped { buffer, stamp }),
+                    Err(error) => {
+                        assert_eq!(error.kind, AllocErrorKind::LimitExceeded, "{error}");
+                        self.refused += 1;
+                    }
                 }
             }
             Op::Drop(with) => {
@@ -225,9 +277,19 @@ impl Player<'_> {
             Op::Trim => {
                 self.pool.trim();
             }
+            Op::Age => {
+                self.pool.age();
+            }
+            // Others work, so it may find a mismatch; but nobody is inside of a trim.
+            Op::Audit => assert_ne!(self.pool.audit(), Err(AuditError::Busy)),
             Op::Close => {
                 self.pool.close();
-                self.pool = Pool::builder().source(Arc::clone(self.source)).build();
+                let closed = std::mem::replace(&mut self.pool, (self.build)());
+                // The others end as soon as their buffers are home, and their cores serve again.
+                self.closes += 1;
+                if self.closes.is_multiple_of(2) {
+                    lock(&self.board.closed).push(closed);
+                }
             }
         }
     }

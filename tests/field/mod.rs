@@ -4,7 +4,7 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +29,15 @@ pub fn at_once<R: Send>(threads: usize, f: impl Fn(usize) -> R + Sync) -> Vec<R>
             .map(|handle| handle.join().unwrap())
             .collect()
     })
+}
+
+/// Sets the flag when it goes, also by a panic: else the threads that look at it would never end.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether the long variants were asked for, by `NDPOOL_NIGHTLY=1`.
