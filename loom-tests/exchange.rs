@@ -65,20 +65,35 @@ fn a_depot_with_room() {
     direct("a_depot_with_room", 10, &["0 reused", "1 reused"]);
 }
 
+/// What a cache of the models charges, once it has magazines: three of one block.
+const CACHE: usize = 3;
+
 /// The first thread's magazines are full: what it gives next sends one to the depot. The second
-/// thread's are empty: what it takes comes from there, or is born. `count` blocks each way.
-fn magazines(name: &str, bound: usize, cap: usize, count: usize, expected: &[&str]) {
+/// thread's are empty: what it takes comes from there, or is born. `count` blocks each way. With
+/// `stocked` the second thread's magazines are charged before, so that the depot's share of `cap` is
+/// known; else they are when the first one comes.
+fn magazines(name: &str, cap: usize, stocked: bool, count: usize, expected: &[&str]) {
     Model::new(name)
-        .preemptions(Some(bound))
+        .preemptions(Some(2))
         .check(expected, move || {
             let universe = Universe::new();
             let core = universe.open(cap, 1);
             let index = core.index();
             let giver = universe.arrive_at(core);
-            let taker = universe.arrive_at(core).slot_index();
-            let mut taken: Vec<_> = (0..2 + count).map(|_| giver.take(core).0).collect();
+            let taker = universe.arrive_at(core);
+            let mut taken = Vec::new();
+            if stocked {
+                taker.give(taker.take(core).0);
+                let (block, from) = taker.take(core);
+                assert_eq!(from, From::Cache, "the taker's cache is not stocked");
+                taken.push(block);
+            }
+            let taker = taker.slot_index();
+            taken.resize_with(2 + count, || giver.take(core).0);
             let spilled = taken.split_off(2);
             taken.into_iter().for_each(|block| giver.give(block));
+            let elsewhere = (universe.log.deallocs(), core.ledger.resting());
+            assert_eq!(elsewhere, (0, 0), "the giver's cache is not stocked");
             let other = spawn(&universe, move |universe| {
                 let thread = universe.resume(taker);
                 let taken: Vec<_> = (0..count)
@@ -99,30 +114,28 @@ fn magazines(name: &str, bound: usize, cap: usize, count: usize, expected: &[&st
 #[test]
 fn a_full_magazine_goes_to_another_thread() {
     let expected = ["0 reused", "1 reused"];
-    magazines(
-        "a_full_magazine_goes_to_another_thread",
-        2,
-        10,
-        1,
-        &expected,
-    );
+    let name = "a_full_magazine_goes_to_another_thread";
+    magazines(name, 10, false, 1, &expected);
 }
 
 #[test]
 fn two_full_magazines_go_to_another_thread() {
     let expected = ["0 reused", "1 reused", "2 reused"];
-    magazines(
-        "two_full_magazines_go_to_another_thread",
-        2,
-        10,
-        2,
-        &expected,
-    );
+    let name = "two_full_magazines_go_to_another_thread";
+    magazines(name, 10, false, 2, &expected);
 }
 
 #[test]
 fn a_full_magazine_meets_a_full_depot() {
-    magazines("a_full_magazine_meets_a_full_depot", 2, 0, 1, &["0 reused"]);
+    let name = "a_full_magazine_meets_a_full_depot";
+    magazines(name, 2 * CACHE, true, 1, &["0 reused"]);
+}
+
+#[test]
+fn a_full_magazine_meets_a_depot_for_one_block() {
+    let expected = ["0 reused", "1 reused"];
+    let name = "a_full_magazine_meets_a_depot_for_one_block";
+    magazines(name, 2 * CACHE + 1, true, 1, &expected);
 }
 
 /// Two threads take from one resting magazine and give back: 2 x 2 trips.

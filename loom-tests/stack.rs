@@ -1,31 +1,31 @@
-//! Models of the stack of indices, as it is shipped; and of the same stack without its tag, which
-//! must be seen to fail.
+//! Models of the stack of indices, as it is shipped; and of the same stack without its tag, or with
+//! one that comes round too soon, which must be seen to fail.
 
 use std::sync::Arc;
 
 use loom::thread;
-use ndpool::loom_model::kernel::stack::{IndexStack, Links};
+use ndpool::loom_model::kernel::stack::{IndexStack, Links, TAG_BITS};
 use ndpool::loom_model::sync::{AtomicU32, Ordering};
 use ndpool::loom_model::{Witness, check, must_fail, outcome, spawn};
 
 /// Three cells. Each belongs to whoever has popped it, who may write to it.
-struct Cells {
-    stack: IndexStack,
+struct Cells<const TAG: u32 = TAG_BITS> {
+    stack: IndexStack<TAG>,
     links: [AtomicU32; 3],
     cells: [Witness; 3],
 }
 
-impl Links for Cells {
+impl<const TAG: u32> Links for Cells<TAG> {
     fn link(&self, index: u32) -> &AtomicU32 {
         &self.links[index as usize]
     }
 }
 
-impl Cells {
+impl<const TAG: u32> Cells<TAG> {
     /// Pushes the cells in this order.
     fn with(pushed: &[u32]) -> Arc<Self> {
         let cells = Self {
-            stack: IndexStack::new(),
+            stack: IndexStack::with_tag(),
             links: [0; 3].map(AtomicU32::new),
             cells: [0, 1, 2].map(Witness::new),
         };
@@ -65,7 +65,7 @@ fn assert_each_once(mut all: Vec<u32>, count: u32) {
 #[test]
 fn two_pushes_and_two_pops() {
     check("two_pushes_and_two_pops", &["own", "crossed"], || {
-        let cells = Cells::with(&[]);
+        let cells = Cells::<TAG_BITS>::with(&[]);
         let trade = |cells: &Cells, index| {
             cells.push(index);
             cells.pop().expect("nobody pops twice")
@@ -82,7 +82,7 @@ fn two_pushes_and_two_pops() {
 #[test]
 fn a_push_hands_its_cell_over() {
     check("a_push_hands_its_cell_over", &["empty", "popped"], || {
-        let cells = Cells::with(&[]);
+        let cells = Cells::<TAG_BITS>::with(&[]);
         let other = spawn(&cells, Cells::pop);
         cells.push(0);
         let popped = other.join().unwrap();
@@ -97,7 +97,7 @@ fn two_pops_take_two_cells() {
         "two_pops_take_two_cells",
         &["main: top", "main: below"],
         || {
-            let cells = Cells::with(&[0, 1]);
+            let cells = Cells::<TAG_BITS>::with(&[0, 1]);
             let other = spawn(&cells, Cells::pop);
             let main = cells.pop().unwrap();
             assert_each_once(vec![main, other.join().unwrap().unwrap()], 2);
@@ -117,7 +117,7 @@ fn a_pop_sees_older_pushes_through_newer_ones() {
         "a_pop_sees_older_pushes_through_newer_ones",
         &expected,
         || {
-            let cells = Cells::with(&[]);
+            let cells = Cells::<TAG_BITS>::with(&[]);
             let first = spawn(&cells, |cells| cells.push(0));
             let second = spawn(&cells, |cells| cells.push(1));
             let mut all: Vec<_> = [cells.pop(), cells.pop()].into_iter().flatten().collect();
@@ -140,7 +140,7 @@ fn an_index_that_comes_back_is_not_the_one_that_was_seen() {
         "an_index_that_comes_back_is_not_the_one_that_was_seen",
         &expected,
         || {
-            let cells = Cells::with(&[0, 1, 2]);
+            let cells = Cells::<TAG_BITS>::with(&[0, 1, 2]);
             let other = spawn(&cells, |cells| {
                 let top = cells.pop();
                 let below = cells.pop();
@@ -157,6 +157,52 @@ fn an_index_that_comes_back_is_not_the_one_that_was_seen() {
             all.extend(cells.drain());
             assert_each_once(all, 3);
             outcome(format!("popped {}", main.unwrap()));
+        },
+    );
+}
+
+/// One thread pops, while the other does four operations that end with the same index on top, over
+/// another cell: a tag of 1 bit has come round twice by then.
+fn comes_round<const TAG: u32>() -> Option<u32> {
+    let cells = Cells::<TAG>::with(&[0, 1, 2]);
+    let other = spawn(&cells, |cells| {
+        // Not every one of them succeeds if main has popped before.
+        let popped: [_; 3] = std::array::from_fn(|_| cells.stack.pop(cells));
+        if let Some(top) = popped[0] {
+            cells.stack.push(cells, top);
+        }
+        [popped[1], popped[2]]
+    });
+    let main = cells.stack.pop(&*cells);
+    let mut all: Vec<_> = other
+        .join()
+        .unwrap()
+        .into_iter()
+        .chain([main])
+        .flatten()
+        .collect();
+    // A cell with two owners may have left a circle of links.
+    all.extend((0..4).map_while(|_| cells.stack.pop(&*cells)));
+    assert_each_once(all, 3);
+    main
+}
+
+#[test]
+fn the_shipped_tag_does_not_come_round() {
+    let expected = ["empty", "popped 0", "popped 1", "popped 2"];
+    check("the_shipped_tag_does_not_come_round", &expected, || {
+        let main = comes_round::<TAG_BITS>();
+        outcome(main.map_or("empty".into(), |main| format!("popped {main}")));
+    });
+}
+
+#[test]
+fn with_a_tag_that_comes_round_a_cell_has_two_owners() {
+    must_fail(
+        "with_a_tag_that_comes_round_a_cell_has_two_owners",
+        "is lost or has two owners",
+        || {
+            comes_round::<1>();
         },
     );
 }

@@ -3,8 +3,9 @@
 //!
 //! `NDPOOL_SHUTTLE_RUNS` sets how many schedules each of the latter gets.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ndpool::shuttle_model::count::{self, Step};
 use ndpool::shuttle_model::kernel::arena::Arena;
@@ -14,7 +15,7 @@ use ndpool::shuttle_model::kernel::reserve::Reserve;
 use ndpool::shuttle_model::kernel::stack::{IndexStack, Links};
 use ndpool::shuttle_model::kernel::state::{Released, State};
 use ndpool::shuttle_model::pool::Setup;
-use ndpool::shuttle_model::program::{self, Op};
+use ndpool::shuttle_model::program::{self, Counts, Op};
 use ndpool::shuttle_model::sync::{AtomicU32, CheckedCell};
 use shuttle::scheduler::{
     DfsScheduler, PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId,
@@ -53,6 +54,23 @@ fn sampled(model: impl Fn() + Send + Sync + 'static) {
         let done = Runner::new(scheduler, config()).run(move || model());
         assert_eq!(done, runs());
     }
+}
+
+/// As [`sampled`]; what happened in all runs together.
+fn sampled_and_counted(model: impl Fn() -> Counts + Send + Sync + 'static) -> Counts {
+    let sums = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let totals = Arc::clone(&sums);
+    sampled(move || {
+        let Counts { retired, evicted } = model();
+        // Ordering: Relaxed - one thread counts.
+        totals[0].fetch_add(retired, Ordering::Relaxed);
+        // Ordering: Relaxed - as above.
+        totals[1].fetch_add(evicted, Ordering::Relaxed);
+    });
+    // Ordering: Relaxed - as above.
+    let [retired, evicted] = [0, 1].map(|sum| sums[sum].load(Ordering::Relaxed));
+    println!("{retired} blocks retired, {evicted} were evicted");
+    Counts { retired, evicted }
 }
 
 /// Freezes one thread at one of its steps until nobody else can run, then lets it go on. The next
@@ -172,6 +190,78 @@ fn every_release_of_a_block_meets_every_upgrade() {
         handle.join().unwrap();
         assert!(block.1.is_gone() && block.0.load().is_released());
     });
+}
+
+/// Two owners release a block, while a third thread upgrades a handle of it: of this life, or of the
+/// one before. Who was last is told by whether the upgrade succeeded.
+fn two_releases_meet_an_upgrade(of_this_life: bool, expected: &[&str]) {
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let outcomes = Arc::clone(&seen);
+    every(1_000_000, move || {
+        let block = Arc::new((State::new(), Payload::default()));
+        let before = block.0.share().unwrap();
+        assert_eq!(block.0.release(), Released::Last { retire: false });
+        let now = block.0.share().unwrap();
+        block.0.add();
+        let release = |block: &(State, Payload)| {
+            let last = block.0.release() != Released::Shared;
+            if last {
+                block.1.free();
+            }
+            last
+        };
+        let owner = {
+            let block = Arc::clone(&block);
+            thread::spawn(move || release(&block))
+        };
+        let handle = {
+            let block = Arc::clone(&block);
+            let generation = if of_this_life { now } else { before };
+            thread::spawn(move || {
+                let upgraded = block.0.upgrade(generation).is_ok();
+                upgraded.then(|| {
+                    block.1.read();
+                    release(&block)
+                })
+            })
+        };
+        let main = release(&block);
+        let last = [
+            Some(main),
+            Some(owner.join().unwrap()),
+            handle.join().unwrap(),
+        ];
+        assert!(block.1.is_gone() && block.0.load().is_released());
+        let name = match last {
+            [Some(true), Some(false), None] => "stale, last: main",
+            [Some(false), Some(true), None] => "stale, last: owner",
+            [Some(true), Some(false), Some(false)] => "upgraded, last: main",
+            [Some(false), Some(true), Some(false)] => "upgraded, last: owner",
+            [Some(false), Some(false), Some(true)] => "upgraded, last: handle",
+            _ => panic!("one thread is the last: {last:?}"),
+        };
+        outcomes.lock().unwrap().insert(name);
+    });
+    let seen = seen.lock().unwrap();
+    assert!(seen.iter().eq(expected), "{seen:?}");
+}
+
+#[test]
+fn every_two_releases_meet_every_upgrade() {
+    let expected = [
+        "stale, last: main",
+        "stale, last: owner",
+        "upgraded, last: handle",
+        "upgraded, last: main",
+        "upgraded, last: owner",
+    ];
+    two_releases_meet_an_upgrade(true, &expected);
+}
+
+#[test]
+fn every_two_releases_meet_every_upgrade_of_an_earlier_life() {
+    let expected = ["stale, last: main", "stale, last: owner"];
+    two_releases_meet_an_upgrade(false, &expected);
 }
 
 #[test]
@@ -352,10 +442,13 @@ fn drawn_program(seed: u64) -> (Setup, Vec<Vec<Op>>) {
     let threads = 2 + draw(2);
     let programs = (0..threads)
         .map(|_| {
+            // Two lives of a block, so that the next one is its last: what is drawn is too short for
+            // three of them.
+            let lived = 2 * draw(2) as usize;
+            let mut ops = [Op::Take, Op::Share(0), Op::Release(0)].repeat(lived);
             let len = 1 + draw(10);
-            (0..len)
-                .map(|_| Op::from_bytes(draw(256) as u8, draw(256) as u8))
-                .collect()
+            ops.extend((0..len).map(|_| Op::from_bytes(draw(256) as u8, draw(256) as u8)));
+            ops
         })
         .collect();
     (setup, programs)
@@ -364,20 +457,23 @@ fn drawn_program(seed: u64) -> (Setup, Vec<Vec<Op>>) {
 #[test]
 fn sampled_programs_over_the_whole_pool() {
     let seeds = AtomicU64::new(0);
-    sampled(move || {
+    let Counts { retired, evicted } = sampled_and_counted(move || {
         // Ordering: Relaxed - one thread counts.
         let (setup, threads) = drawn_program(seeds.fetch_add(1, Ordering::Relaxed));
-        program::run(setup, &threads);
+        program::counted(setup, &threads)
     });
+    assert!(retired > 0, "no generation was the last one");
+    assert!(evicted > 0, "nothing was evicted");
 }
 
 #[test]
 fn sampled_takes_gives_and_trims() {
-    sampled(|| {
+    let counts = sampled_and_counted(|| {
         let worker = vec![Op::Take, Op::Take, Op::Take, Op::Give(0), Op::Give(0)];
         let trimmer = vec![Op::Take, Op::Give(0), Op::Trim, Op::Leave, Op::Age];
-        program::run(Setup::default(), &[worker.clone(), worker, trimmer]);
+        program::counted(Setup::default(), &[worker.clone(), worker, trimmer])
     });
+    assert!(counts.evicted > 0, "nothing was evicted");
 }
 
 #[test]
@@ -412,7 +508,8 @@ fn sampled_shares_handles_and_leases() {
     });
 }
 
-/// What never waits for anybody: takes, gives, shares, handles, leases, and a thread's exit.
+/// What never waits for anybody: takes, gives, shares, handles, leases, a forced release, and a
+/// thread's exit.
 fn free_of_waiting() -> Vec<Op> {
     vec![
         Op::Take,
@@ -427,6 +524,8 @@ fn free_of_waiting() -> Vec<Op> {
         Op::End(0),
         Op::Release(0),
         Op::Unique(0),
+        Op::Take,
+        Op::Force(0),
         Op::Age,
         Op::Leave,
         Op::Take,
@@ -434,44 +533,79 @@ fn free_of_waiting() -> Vec<Op> {
     ]
 }
 
+/// Blocks without magazines, for which a cache has berths.
+fn berthed() -> Setup {
+    Setup {
+        rounds: 0,
+        berths: 2,
+        ..Setup::default()
+    }
+}
+
 #[test]
 fn nobody_waits_for_a_taker() {
-    for rounds in 0..=2 {
-        let setup = Setup {
-            rounds,
-            ..Setup::default()
-        };
+    let sizes = (0..=2).map(|rounds| Setup {
+        rounds,
+        ..Setup::default()
+    });
+    for setup in sizes.chain([berthed()]) {
         let others = free_of_waiting();
         nobody_waits_for_the_first(setup, vec![free_of_waiting(), others.clone(), others]);
     }
 }
 
+/// What is free of waiting does not wait for who does `op` amid the same.
+fn takers_do_not_wait_for(op: Op) {
+    let mut first = free_of_waiting();
+    first.insert(3, op);
+    first.push(op);
+    for setup in [Setup::default(), berthed()] {
+        let others = free_of_waiting();
+        nobody_waits_for_the_first(setup, vec![first.clone(), others.clone(), others]);
+    }
+}
+
 #[test]
 fn takers_do_not_wait_for_a_trimmer() {
-    let mut trimmer = free_of_waiting();
-    trimmer.insert(3, Op::Trim);
-    trimmer.push(Op::Trim);
-    let others = free_of_waiting();
-    nobody_waits_for_the_first(Setup::default(), vec![trimmer, others.clone(), others]);
+    takers_do_not_wait_for(Op::Trim);
+}
+
+#[test]
+fn takers_do_not_wait_for_an_auditor() {
+    takers_do_not_wait_for(Op::Audit);
 }
 
 #[test]
 fn takers_do_not_wait_for_a_closer() {
-    let mut closer = free_of_waiting();
-    closer.insert(4, Op::Close);
-    let others = free_of_waiting();
-    nobody_waits_for_the_first(Setup::default(), vec![closer, others.clone(), others]);
+    takers_do_not_wait_for(Op::Close);
+}
+
+/// Who does `op` amid takes and gives does not wait for who takes and gives.
+fn does_not_wait_for_takers(op: Op) {
+    let mut second = free_of_waiting();
+    second.insert(3, op);
+    second.push(op);
+    // Who ages the pool has the trimmers' turn.
+    let mut taker = free_of_waiting();
+    taker.retain(|&op| op != Op::Age);
+    for setup in [Setup::default(), berthed()] {
+        nobody_waits_for_the_first(setup, vec![taker.clone(), second.clone()]);
+    }
 }
 
 #[test]
 fn a_trimmer_does_not_wait_for_takers() {
-    let mut trimmer = free_of_waiting();
-    trimmer.insert(3, Op::Trim);
-    trimmer.push(Op::Trim);
-    // Who ages the pool has the trimmers' turn.
-    let mut taker = free_of_waiting();
-    taker.retain(|&op| op != Op::Age);
-    nobody_waits_for_the_first(Setup::default(), vec![taker, trimmer]);
+    does_not_wait_for_takers(Op::Trim);
+}
+
+#[test]
+fn an_auditor_does_not_wait_for_takers() {
+    does_not_wait_for_takers(Op::Audit);
+}
+
+#[test]
+fn a_closer_does_not_wait_for_takers() {
+    does_not_wait_for_takers(Op::Close);
 }
 
 /// The table of progress says that trimmers take turns: the test that finds waiting finds this.

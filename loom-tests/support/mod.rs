@@ -352,6 +352,22 @@ impl<'a> Thread<'a> {
         unsafe { core.trim(own) }
     }
 
+    /// Audits `core`, which the caller holds a handle of: how many blocks lie in the depot, `None` if
+    /// something does not add up, as it may while others are at work.
+    pub fn audit(&self, core: &StandCore) -> Option<u64> {
+        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        // SAFETY: the caller holds a handle.
+        let places = unsafe { core.audit(own) };
+        places.ok().map(|places| places.depot)
+    }
+
+    /// Closes `core`, which the caller holds a handle of.
+    pub fn close(&self, core: &StandCore) {
+        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        // SAFETY: the caller holds a handle.
+        unsafe { core.close(own) };
+    }
+
     /// Makes room for a birth in `core`, which the caller holds a handle of, by one step.
     pub fn make_room(&self, core: &StandCore) -> bool {
         let own = self.slot.and_then(|slot| slot.cache(core.index()));

@@ -3,8 +3,10 @@
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, const_fn};
 
-/// Bits of the head word that hold `index + 1`; 0 is the empty stack. The other 40 are the tag.
+/// Bits of the head word that hold `index + 1`; 0 is the empty stack. The others are for the tag.
 const INDEX_BITS: u32 = 24;
+/// Bits of the tag, as shipped: all the others.
+pub const TAG_BITS: u32 = 64 - INDEX_BITS;
 /// Mask of the index part.
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// One step of the tag.
@@ -19,8 +21,10 @@ pub trait Links {
 }
 
 /// The stack. It is lock-free: a push or pop is repeated only when another one succeeded.
+///
+/// A narrower tag than the shipped one is for the models, which have it come round.
 #[derive(Debug)]
-pub struct IndexStack {
+pub struct IndexStack<const TAG: u32 = TAG_BITS> {
     head: AtomicU64,
 }
 
@@ -28,6 +32,18 @@ impl IndexStack {
     const_fn! {
         /// An empty stack.
         pub fn new() -> IndexStack {
+            IndexStack::with_tag()
+        }
+    }
+}
+
+impl<const TAG: u32> IndexStack<TAG> {
+    /// Bits of the head word that are in use.
+    const USED: u64 = u64::MAX >> (TAG_BITS - TAG);
+
+    const_fn! {
+        /// An empty stack with a tag of `TAG` bits, 40 at most.
+        pub fn with_tag() -> IndexStack<TAG> {
             IndexStack { head: AtomicU64::new(0) }
         }
     }
@@ -41,7 +57,7 @@ impl IndexStack {
             links
                 .link(index)
                 .store((head & INDEX_MASK) as u32, Ordering::Relaxed);
-            let pushed = next_tag(head) | u64::from(index + 1);
+            let pushed = Self::next_tag(head) | u64::from(index + 1);
             // Ordering: Release - E3, with `pop`: the cell and its link are visible to who pops it.
             match self.head.compare_exchange_weak(
                 head,
@@ -64,7 +80,7 @@ impl IndexStack {
             // Ordering: Relaxed - ordered by the load of `head`; a link that has changed since is
             // given up by the CAS, whose tag has changed with it.
             let next = links.link(index).load(Ordering::Relaxed);
-            let popped = next_tag(head) | u64::from(next);
+            let popped = Self::next_tag(head) | u64::from(next);
             // Ordering: Relaxed, on failure Acquire - E3, with `push`: the head was acquired when
             // it was seen, and every write of it is an RMW, so later pops acquire it as well.
             match self.head.compare_exchange_weak(
@@ -84,8 +100,9 @@ impl IndexStack {
         // Ordering: Relaxed - a look; `pop` decides.
         self.head.load(Ordering::Relaxed) & INDEX_MASK == 0
     }
-}
 
-const fn next_tag(head: u64) -> u64 {
-    (head & !INDEX_MASK).wrapping_add(TAG_ONE)
+    const fn next_tag(head: u64) -> u64 {
+        let next = (head & !INDEX_MASK).wrapping_add(TAG_ONE);
+        next & Self::USED
+    }
 }

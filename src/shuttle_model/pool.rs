@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::kernel::backing::Backing;
+use super::kernel::backing::{Backing, Note};
 use super::kernel::block::{Block, Label};
 use super::kernel::cache::{Cache, Class};
 use super::kernel::core::{Core, World};
@@ -44,6 +44,7 @@ pub struct Memory {
     pieces: Mutex<Vec<bool>>,
     stamps: AtomicU64,
     retired: AtomicU64,
+    evicted: AtomicU64,
 }
 
 /// Locks what only orders the harness, whatever panicked in it.
@@ -84,6 +85,12 @@ impl Memory {
     pub fn retired(&self) -> usize {
         // Ordering: Relaxed - as above.
         self.retired.load(Ordering::Relaxed) as usize
+    }
+
+    /// Blocks that left a depot for the source.
+    pub fn evicted(&self) -> usize {
+        // Ordering: Relaxed - as above.
+        self.evicted.load(Ordering::Relaxed) as usize
     }
 }
 
@@ -178,6 +185,15 @@ impl Backing for Model {
 
     fn berths(&self) -> u32 {
         self.berths
+    }
+
+    fn note(&self, note: Note) {
+        if let Note::Evict { blocks, .. } = note {
+            // Ordering: Relaxed - the harness's own.
+            self.memory
+                .evicted
+                .fetch_add(u64::from(blocks), Ordering::Relaxed);
+        }
     }
 
     fn dealloc(&self, _label: Label, payload: &Payload) {
@@ -388,16 +404,40 @@ impl<'w> Seat<'w> {
     ///
     /// # Safety
     /// The caller owned a share and gives it up.
-    pub unsafe fn release(&mut self, mut owned: Owned<'w>) -> bool {
+    pub unsafe fn release(&mut self, owned: Owned<'w>) -> bool {
         // SAFETY: the caller's share.
         unsafe { owned.verify() };
         let Released::Last { retire } = owned.block.state.release() else {
             return false;
         };
+        // SAFETY: the last owner has claimed the block.
+        unsafe { self.give_last(owned, retire) };
+        true
+    }
+
+    /// Ends a generation of a block whatever its owners are, and gives the block back.
+    ///
+    /// # Safety
+    /// The caller owned the only share, of this generation, and gives it up; no handle of it is out.
+    pub unsafe fn force(&mut self, owned: Owned<'w>, generation: u32) {
+        // SAFETY: the caller's share.
+        unsafe { owned.verify() };
+        let Ok(Released::Last { retire }) = owned.block.state.force_release(generation) else {
+            panic!("a living generation is not released by force");
+        };
+        // SAFETY: who has released the block by force has claimed it.
+        unsafe { self.give_last(owned, retire) };
+    }
+
+    /// Gives back a block whose generation has ended.
+    ///
+    /// # Safety
+    /// The caller has claimed the block and gives it up.
+    unsafe fn give_last(&mut self, mut owned: Owned<'w>, retire: bool) {
         if !retire {
-            // SAFETY: the last owner has claimed the block.
+            // SAFETY: the claimed block.
             unsafe { self.give(owned) };
-            return true;
+            return;
         }
         // SAFETY: as above.
         unsafe { owned.restamp(RESTING) };
@@ -416,7 +456,6 @@ impl<'w> Seat<'w> {
                 unsafe { core.death(owned.block) };
             }
         }
-        true
     }
 
     /// Shares a unique block; its handle's generation.

@@ -37,6 +37,8 @@ pub enum Op {
     Pick(u8),
     /// Releases a share.
     Release(u8),
+    /// Shares a unique block and releases it by force; then publishes the handle, which is stale.
+    Force(u8),
     /// Takes a shared block back as unique.
     Unique(u8),
     /// Upgrades a handle, of this life of its block or an earlier one.
@@ -51,6 +53,8 @@ pub enum Op {
     Trim,
     /// Ends an interval of ageing.
     Age,
+    /// Audits the pool. Others are at work, so that what it finds means nothing.
+    Audit,
     /// Leaves the thread slot; the next operation claims one again.
     Leave,
     /// Closes the pool.
@@ -60,7 +64,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// The operation that two bytes name; frequent ones have more codes.
+    /// The operation that two bytes name; frequent ones have more codes. `Force` and `Audit` have
+    /// none, so that inputs found earlier keep their meaning.
     pub fn from_bytes(code: u8, with: u8) -> Self {
         match code % 25 {
             0..=4 => Self::Take,
@@ -110,12 +115,29 @@ struct Stage<'w> {
     setup: Setup,
 }
 
+/// What happened in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    /// Control blocks that retired.
+    pub retired: usize,
+    /// Blocks that left a depot for the source.
+    pub evicted: usize,
+}
+
+/// As [`counted`], whatever happens.
+///
+/// # Panics
+/// As [`counted`].
+pub fn run(setup: Setup, threads: &[Vec<Op>]) {
+    counted(setup, threads);
+}
+
 /// Runs one list of operations a thread over one pool to begin with.
 ///
 /// # Panics
 /// If an owner finds memory that is not its own, or memory goes back twice or never, or a limit is
 /// exceeded, or at the end any cell of any arena is missing.
-pub fn run(setup: Setup, threads: &[Vec<Op>]) {
+pub fn counted(setup: Setup, threads: &[Vec<Op>]) -> Counts {
     assert!(threads.len() <= THREADS as usize);
     let world = World::<Model>::new();
     let leases = Arena::<Lease>::new();
@@ -139,6 +161,10 @@ pub fn run(setup: Setup, threads: &[Vec<Op>]) {
     });
     stage.settle(core);
     stage.audit();
+    Counts {
+        retired: memory.retired(),
+        evicted: memory.evicted(),
+    }
 }
 
 /// Whether an owner more, of every thread at once, leaves the block mortal: programs account for
@@ -232,6 +258,7 @@ impl<'s, 'w> Player<'s, 'w> {
                     unsafe { self.seat.release(share) };
                 }
             }
+            Op::Force(with) => self.force(with),
             Op::Unique(with) => self.take_back(with),
             Op::Upgrade(with) => self.upgrade(with),
             Op::Lease(with) => {
@@ -255,6 +282,11 @@ impl<'s, 'w> Player<'s, 'w> {
                 // SAFETY: the player holds a handle.
                 unsafe { self.core.age(own) };
             }
+            Op::Audit => {
+                let own = self.seat.existing_cache(self.core);
+                // SAFETY: the player holds a handle.
+                let _ = unsafe { self.core.audit(own) };
+            }
             Op::Leave => self.seat.leave(),
             Op::Close => {
                 let own = self.seat.existing_cache(self.core);
@@ -275,6 +307,22 @@ impl<'s, 'w> Player<'s, 'w> {
         };
         // SAFETY: the player's block.
         let generation = unsafe { self.seat.share(owned) };
+        self.publish(owned, generation);
+        self.shares.push(owned);
+    }
+
+    fn force(&mut self, with: u8) {
+        let Some(owned) = draw(&mut self.unique, with) else {
+            return;
+        };
+        // SAFETY: the player's block.
+        let generation = unsafe { self.seat.share(owned) };
+        // SAFETY: the player's share, which nobody knows of.
+        unsafe { self.seat.force(owned, generation) };
+        self.publish(owned, generation);
+    }
+
+    fn publish(&self, owned: Owned<'w>, generation: u32) {
         self.board(|board| {
             board.handles.push(Name {
                 index: owned.block.index(),
@@ -282,7 +330,6 @@ impl<'s, 'w> Player<'s, 'w> {
                 stamp: owned.stamp,
             });
         });
-        self.shares.push(owned);
     }
 
     fn take_back(&mut self, with: u8) {
