@@ -136,7 +136,9 @@ fn nobody_waits_for_the_first(setup: Setup, threads: Vec<Vec<Op>>) {
     };
     let mut config = config();
     config.max_steps = MaxSteps::FailAfter(100_000);
-    let runs = Runner::new(scheduler, config).run(move || program::run(setup, &threads));
+    let runs = Runner::new(scheduler, config).run(move || {
+        program::run(setup, &threads);
+    });
     println!("frozen at {runs} steps");
     assert!(runs > 20, "the victim does nothing");
 }
@@ -460,7 +462,7 @@ fn sampled_programs_over_the_whole_pool() {
     let Counts { retired, evicted } = sampled_and_counted(move || {
         // Ordering: Relaxed - one thread counts.
         let (setup, threads) = drawn_program(seeds.fetch_add(1, Ordering::Relaxed));
-        program::counted(setup, &threads)
+        program::run(setup, &threads)
     });
     assert!(retired > 0, "no generation was the last one");
     assert!(evicted > 0, "nothing was evicted");
@@ -471,7 +473,7 @@ fn sampled_takes_gives_and_trims() {
     let counts = sampled_and_counted(|| {
         let worker = vec![Op::Take, Op::Take, Op::Take, Op::Give(0), Op::Give(0)];
         let trimmer = vec![Op::Take, Op::Give(0), Op::Trim, Op::Leave, Op::Age];
-        program::counted(Setup::default(), &[worker.clone(), worker, trimmer])
+        program::run(Setup::default(), &[worker.clone(), worker, trimmer])
     });
     assert!(counts.evicted > 0, "nothing was evicted");
 }
@@ -554,11 +556,17 @@ fn nobody_waits_for_a_taker() {
     }
 }
 
+/// The same with `op` amid it, and at its end.
+fn free_but_for(op: Op) -> Vec<Op> {
+    let mut ops = free_of_waiting();
+    ops.insert(3, op);
+    ops.push(op);
+    ops
+}
+
 /// What is free of waiting does not wait for who does `op` amid the same.
 fn takers_do_not_wait_for(op: Op) {
-    let mut first = free_of_waiting();
-    first.insert(3, op);
-    first.push(op);
+    let first = free_but_for(op);
     for setup in [Setup::default(), berthed()] {
         let others = free_of_waiting();
         nobody_waits_for_the_first(setup, vec![first.clone(), others.clone(), others]);
@@ -582,9 +590,7 @@ fn takers_do_not_wait_for_a_closer() {
 
 /// Who does `op` amid takes and gives does not wait for who takes and gives.
 fn does_not_wait_for_takers(op: Op) {
-    let mut second = free_of_waiting();
-    second.insert(3, op);
-    second.push(op);
+    let second = free_but_for(op);
     // Who ages the pool has the trimmers' turn.
     let mut taker = free_of_waiting();
     taker.retain(|&op| op != Op::Age);

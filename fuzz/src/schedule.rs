@@ -36,7 +36,9 @@ fn job(u: &mut Unstructured) -> Result<Job> {
         let ops = lists(u, threads, 12, |u| {
             Ok(Op::from_bytes(u.arbitrary()?, u.arbitrary()?))
         })?;
-        Box::new(move || program::run(setup, &ops))
+        Box::new(move || {
+            program::run(setup, &ops);
+        })
     };
     Ok(Job {
         model,

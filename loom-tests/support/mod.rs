@@ -337,17 +337,21 @@ impl<'a> Thread<'a> {
         unsafe { core.give_slow(cache, block) };
     }
 
+    /// This thread's cache of `core`, if there is one: looked up, never adopted.
+    fn existing_cache(&self, core: &StandCore) -> Option<&'a Cache<Stand>> {
+        self.slot?.cache(core.index())
+    }
+
     /// Drops a handle of `core` that is the caller's.
     pub fn drop_handle(&self, core: &StandCore) {
-        // SAFETY: the slot is this thread's, so is its cache; only looked up, never adopted.
-        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        let own = self.existing_cache(core);
         // SAFETY: the caller's handle, not used again.
         unsafe { core.drop_handle(own) };
     }
 
     /// Trims `core`, which the caller holds a handle of.
     pub fn trim(&self, core: &StandCore) -> usize {
-        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        let own = self.existing_cache(core);
         // SAFETY: the caller holds a handle.
         unsafe { core.trim(own) }
     }
@@ -355,7 +359,7 @@ impl<'a> Thread<'a> {
     /// Audits `core`, which the caller holds a handle of: how many blocks lie in the depot, `None` if
     /// something does not add up, as it may while others are at work.
     pub fn audit(&self, core: &StandCore) -> Option<u64> {
-        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        let own = self.existing_cache(core);
         // SAFETY: the caller holds a handle.
         let places = unsafe { core.audit(own) };
         places.ok().map(|places| places.depot)
@@ -363,14 +367,14 @@ impl<'a> Thread<'a> {
 
     /// Closes `core`, which the caller holds a handle of.
     pub fn close(&self, core: &StandCore) {
-        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        let own = self.existing_cache(core);
         // SAFETY: the caller holds a handle.
         unsafe { core.close(own) };
     }
 
     /// Makes room for a birth in `core`, which the caller holds a handle of, by one step.
     pub fn make_room(&self, core: &StandCore) -> bool {
-        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        let own = self.existing_cache(core);
         core.with_room(own, |make_room| make_room())
     }
 
@@ -382,7 +386,7 @@ impl<'a> Thread<'a> {
 
     /// Ends an interval of `core`, which the caller holds a handle of.
     pub fn age(&self, core: &StandCore) -> usize {
-        let own = self.slot.and_then(|slot| slot.cache(core.index()));
+        let own = self.existing_cache(core);
         // SAFETY: the caller holds a handle.
         unsafe { core.age(own) }.unwrap_or(0)
     }

@@ -5,9 +5,9 @@
 //! From the bottom: `state`, `count`, `reserve`, `ledger` (a few words each), `numbers`; `stack`,
 //! `arena` (type-stable cells), `lease`, `pagemap`; `reach` (the owner-biased lock); `backing` (what
 //! memory is to the kernel); `block`, `magazine`, `cache` and its `berths`, `depot`, `slots`; `core`
-//! (a pool's life); `rest`, `trim`, `room`, `audit` (what rests in it); `tiers` (take and give). Each
-//! uses only those before it, but for `backing`, which speaks of a `block`'s label, and for `block`
-//! and `cache`, which point to their `core`.
+//! (a pool's life) with `evict` (how what rests in it dies); `rest`, `trim`, `room`, `audit` (what rests
+//! in it); `tiers` (take and give). Each uses only those before it, but for `backing`, which speaks of
+//! a `block`'s label, and for `block` and `cache`, which point to their `core`.
 
 // Constructors are `const` where the facade's are, which a `Default` cannot be; and the shipped
 // bounds may be the last number of their type, the model's are not.

@@ -124,20 +124,12 @@ pub struct Counts {
     pub evicted: usize,
 }
 
-/// As [`counted`], whatever happens.
-///
-/// # Panics
-/// As [`counted`].
-pub fn run(setup: Setup, threads: &[Vec<Op>]) {
-    counted(setup, threads);
-}
-
-/// Runs one list of operations a thread over one pool to begin with.
+/// Runs one list of operations a thread over one pool to begin with; says what happened.
 ///
 /// # Panics
 /// If an owner finds memory that is not its own, or memory goes back twice or never, or a limit is
 /// exceeded, or at the end any cell of any arena is missing.
-pub fn counted(setup: Setup, threads: &[Vec<Op>]) -> Counts {
+pub fn run(setup: Setup, threads: &[Vec<Op>]) -> Counts {
     assert!(threads.len() <= THREADS as usize);
     let world = World::<Model>::new();
     let leases = Arena::<Lease>::new();
